@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -203,6 +203,12 @@ class VectorWork:
     beside: int = 1
     """Engines that do as much at the same time."""
 
+    def of(self, sizes: Sequence[Any]) -> VectorWork:
+        """The same for other sizes, which cost no other look at the nest."""
+        found = replace(self, sizes=sizes)
+        found.__dict__["_chain"] = self._chain
+        return found
+
     @property
     def units(self) -> int:
         """Engines that share the work."""
@@ -222,7 +228,7 @@ class VectorWork:
         each = zip(*(column.ravel().tolist() for column in tiles), strict=True)
         return np.reshape(list(map(cycles, each)), tiles[0].shape)
 
-    @property
+    @cached_property
     def _chain(self) -> InstructionChain:
         nest = self.nest
         inner = tuple(dim.extent for dim in nest.dims[nest.rank :])

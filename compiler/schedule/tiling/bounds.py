@@ -67,7 +67,7 @@ class LowerBounds:
             if layer.product:
                 self.boxes[key] = whole_product(self._problem(layer, sizes))
             else:
-                matrix, vector = work_of(layer, self.arch, sizes)
+                matrix, vector = work_of(self._problem(layer, sizes), sizes)
                 # What only moves may pass from load to store.
                 self.boxes[key] = matrix, 0.0 if layer.copies else vector
         return self.boxes[key]

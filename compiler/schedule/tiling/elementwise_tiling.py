@@ -20,7 +20,6 @@ from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.equal_engines import largest
 from compiler.target.layout import left_order, links_of
 from compiler.target.machine import temporary_type
-from compiler.target.vector import VectorWork
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Nest, order_of
 from simmodel.arch.dtype import size_of
@@ -62,13 +61,14 @@ def free_dims(layer: Layer) -> list[int]:
     return [d for d in order if shape[d] > 1 and not _reduced(layer, d)]
 
 
-def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, float]:
+def work_of(problem: TilingProblem, tiles: Sequence[int]) -> tuple[float, float]:
     """Cycles of the matrix and of the vector engine for one tile of a layer without a product
     over channels."""
+    layer, arch = problem.layer, problem.arch
     vector = matrix = 0.0
-    for nest, way in zip(layer.nests, layer.bindings, strict=True):
-        sizes = _sizes(layer, nest, tiles)
-        if way.engine == "matrix":  # depthwise
+    for work in problem.vector_works:
+        nest, sizes = work.nest, _sizes(layer, work.nest, tiles)
+        if work.way.engine == "matrix":  # depthwise
             order = order_of(nest.shape, layer.tensors[nest.tensor].storage.strides)
             mine = largest(sizes, order, arch.matrix.units)
             channels = max(1, mine[1])
@@ -76,8 +76,7 @@ def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, floa
             dtype = layer.tensors[nest.operands[0].tensor].dtype
             pixels = math.prod(mine) // channels
             matrix += depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
-        work = VectorWork(nest, layer.tensors, arch, way, layer.inside, sizes)
-        vector += float(work.cycles)
+        vector += float(work.of(sizes).cycles)
     return matrix, vector
 
 
@@ -178,7 +177,7 @@ def price_elementwise(problem: TilingProblem, tiles: Sequence[int]) -> TilePrice
     """The price of a part of the result in tiles of `tiles`."""
     layer, arch, slots = problem.layer, problem.arch, problem.slots
     count = tile_count(problem.box, tiles)
-    matrix, vector = work_of(layer, arch, tiles)
+    matrix, vector = work_of(problem, tiles)
     if _passes_through(layer, problem.held):
         vector = 0.0
     flows = tuple(flows_of(problem, tiles))

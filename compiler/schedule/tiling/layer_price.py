@@ -97,6 +97,15 @@ class TilingProblem:
         """What the loops of the product are for."""
         return roles(self.layer.head)
 
+    @cached_property
+    def vector_works(self) -> tuple[VectorWork, ...]:
+        """What the vector engine does for each nest, of all of its result."""
+        layer, arch = self.layer, self.arch
+        return tuple(
+            VectorWork(nest, layer.tensors, arch, way, layer.inside, nest.shape)
+            for nest, way in zip(layer.nests, layer.bindings, strict=True)
+        )
+
     def load(self, name: str, near: str, alike: Any) -> Path:
         """The way of a tensor to memory on chip that `alike` cores have in common."""
         home = "shared" if name in self.shared else "dram"
@@ -453,9 +462,8 @@ class _Candidates:
         late = len(links_of(self.head, tensors, layer.binding, self.arch))
         cycles: Any = 0.0
         if late or len(layer.nests) > 1:
-            for nest, way in zip(layer.nests, layer.bindings, strict=True):
-                work = VectorWork(nest, tensors, self.arch, way, inside, self.sizes)
-                cycles = cycles + work.cycles
+            for work in self.problem.vector_works:
+                cycles = cycles + work.of(self.sizes).cycles
         space: Any = (wide if late > 1 else 0) * elements
         for nest in layer.nests[1:]:
             space = space + elements * wide
