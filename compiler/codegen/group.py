@@ -370,7 +370,7 @@ class GroupEmitter:
             buffer = self.plan.buffers[self.plan.held[name]]
             origin = self.layers[position].origin
             uses = self.around.uses((buffer,), (buffer,))
-            handed = self.walked.handed(moving.run.first).get(name)
+            handed = self.walked.handed[moving.run.first].get(name)
             items = [] if handed is None else self._shift(name, buffer, handed, moving)
             nodes.append(EngineStep("vector", tuple(items), uses, origin))
         return nodes

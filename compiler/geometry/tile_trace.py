@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 from compiler.errors import CompilerError
 from compiler.geometry.boxes import layer_needs
@@ -80,13 +81,18 @@ class TileTrace:
 
     @cached_property
     def alike(self) -> tuple[Repeat, ...]:
-        """Tiles in runs of equal form."""
+        """Tiles in runs of equal form, each the same step behind the one before it."""
         found: list[Repeat] = []
-        for number in range(len(self.moments)):
-            if found and self._continues(found[-1], number):
-                found[-1] = Repeat(found[-1].first, found[-1].count + 1)
-            else:
-                found.append(Repeat(number, 1))
+        step: object = None  # of the last run, once it has two tiles
+        for number, (this, handed) in enumerate(zip(self.moments, self.handed, strict=True)):
+            before = self.moments[number - 1]
+            # The first tile stands alone: constants that stay arrive while it is worked on.
+            if number > 1 and before.form == this.form and self.handed[number - 1] == handed:
+                own, run = _step_difference(before, this), found[-1]
+                if run.count == 1 or own == step:
+                    found[-1], step = Repeat(run.first, run.count + 1), own
+                    continue
+            found.append(Repeat(number, 1))
         return tuple(found)
 
     @cached_property
@@ -104,32 +110,20 @@ class TileTrace:
             )
         )
 
-    def handed(self, number: int) -> dict[str, tuple[int, int, int]]:
-        """Tensor -> the part that tile `number` passes on to the next, see `overlap_with_next`."""
-        if number + 1 == len(self.moments):
-            return {}
-        now, then = self.moments[number].holds, self.moments[number + 1].holds
-        found = {n: overlap_with_next(now[n], then[n]) for n in self.rolled if n in now}
-        return {name: what for name, what in found.items() if what is not None}
+    @cached_property
+    def handed(self) -> tuple[dict[str, tuple[int, int, int]], ...]:
+        """By tile, tensor -> the part that it passes on to the next, see `overlap_with_next`.
+        Unwalkable if a tile cannot keep its overlap with the next one."""
+        found = []
+        for now, then in pairwise(moment.holds for moment in self.moments):
+            own = {n: overlap_with_next(now[n], then[n]) for n in self.rolled if n in now}
+            found.append({name: what for name, what in own.items() if what is not None})
+        return (*found, {})
 
     def movable(self) -> TileTrace:
         """Itself; Unwalkable if a tile cannot keep its overlap with the next one."""
-        for number in range(len(self.moments) if self.rolled else 0):
-            self.handed(number)
+        _ = self.handed
         return self
-
-    def _continues(self, run: Repeat, number: int) -> bool:
-        """Whether tile `number` continues the run with the same step."""
-        before, this = self.moments[number - 1], self.moments[number]
-        # The first tile stands alone: constants that stay arrive while it is worked on.
-        if number == 1 or before.form != this.form:
-            return False
-        first = self.moments[run.first]
-        if run.count > 1 and _step_difference(
-            first, self.moments[run.first + 1]
-        ) != _step_difference(before, this):
-            return False
-        return self.handed(number - 1) == self.handed(number)
 
     def bordered(self, tensor: str) -> bool:
         """Whether any tile reads a border around a tensor."""
@@ -250,10 +244,11 @@ class TileTracer:
         """The tiles of `part`: a core's whole part, or one turn's share of it."""
         done: dict[str, TileWindow] = {}
         moments: list[TileStep] = []
+        on_chip = self._tensors_on_chip(looped=loop is not None)
         for out in self._outs(loop, part):
             out = {**out, **self._kept_outs(out, whole)}
             rolling = loop is not None and loop.rolling
-            moments.append(self._moment(out, done, rolling=rolling, looped=loop is not None))
+            moments.append(self._moment(out, done, on_chip, rolling=rolling))
             done = {**done, **moments[-1].holds}
         # A buffer with room for everything looks the same to every tile.
         settled = {name: done[name] for name in self.whole if name in done}
@@ -305,8 +300,9 @@ class TileTracer:
         return tuple(box)
 
     def _moment(
-        self, out: Mapping[str, Box], done: Mapping[str, TileWindow], *, rolling: bool, looped: bool
-    ) -> TileStep:
+        self, out: Mapping[str, Box], done: Mapping[str, TileWindow], on_chip: Iterable[str], *,
+        rolling: bool,
+    ) -> TileStep:  # fmt: skip
         wants = dict(out)
         work: list[Box | None] = []
         tensors, made = self.group.tensors, self.group.producer_positions
@@ -335,7 +331,7 @@ class TileTracer:
                     known = wants.get(tensor)
                     wants[tensor] = need if known is None or known == need else union(known, need)
         holds = {}
-        for name in self._tensors_on_chip(looped=looped):
+        for name in on_chip:
             if name in wants:
                 holds[name] = self.memory.window(wants[name], tensors[name].shape)
                 if name in self.whole:

@@ -503,7 +503,7 @@ class _Candidate:
                 size, room = tuple([size for _, size in box]), moment.holds[name].sizes
                 stores[name] = self.pricer.transfer(name, size, room, cores, store=True)
         moves = dict[int, float]()
-        for name, handed in walked.handed(run.first).items():
+        for name, handed in walked.handed[run.first].items():
             reader = group.internal_readers[name][-1]
             moves[reader] = moves.get(reader, 0.0) + self._handing(name, handed, moment)
         both = (*loads.items(), *stores.items())
