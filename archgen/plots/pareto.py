@@ -71,7 +71,7 @@ def pareto_figure(
         fronts_of = [[(place, key[name]) for place, name in own] for own in fronts_of]
         figure.set_figheight(figure.get_figheight() + _LINE * len(handles) / 3)
     legend(figure, handles, legend_text)
-    figure.get_layout_engine().execute(figure)
+    figure.draw_without_rendering()
     for axes, own_names in zip(grid, fronts_of, strict=True):
         write_names(axes, own_names)
     return figure

@@ -30,6 +30,7 @@ from archgen.models.load import ModelError
 from archgen.outcomes import rows
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row
 from archgen.outcomes.estimated import ESTIMATED
+from archgen.outcomes.frame import number
 from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
@@ -165,7 +166,7 @@ class Workbench:
 
         def anew(arch: Arch) -> int | None:
             if quick == request and arch == request.arch:
-                return int(outcome.row["latency_cycles"])
+                return round(number(outcome.row, "latency_cycles"))
             key = (*network, request.dtype, request.host, way, content(arch))
             return self._quick.get(key, lambda: self._anew(replace(quick, arch=arch)))
 
@@ -174,7 +175,7 @@ class Workbench:
                 return self.tools.simulate(compiled.program, arch)
 
         can = self.tools.anew and compiled.products
-        seconds = max(LEAST_SECONDS, outcome.row["compile_s"])
+        seconds = max(LEAST_SECONDS, number(outcome.row, "compile_s"))
         means = TrialTools(simulate, compiled.products, anew if can else None, seconds)
         found = tried(outcome, request.arch, means)
         return replace(
