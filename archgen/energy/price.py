@@ -20,6 +20,10 @@ _SECONDS_PER_YEAR = 365.25 * 24 * 3600
 _JOULES_PER_KWH = 3.6e6
 _GIB = 2**30
 _MILLION = 1e6
+PRICES = frozenset({
+    "die_yield", "chip_usd", "chip_low_usd", "chip_high_usd", "system_usd", "usd_per_million",
+})  # fmt: skip
+"""Columns of `price_row`."""
 
 
 @dataclass(frozen=True)

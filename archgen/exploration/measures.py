@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from archgen.energy.price import PRICES
 from archgen.outcomes.columns import COLUMNS, Column, column
 from archgen.outcomes.estimated import growth
 from archgen.outcomes.figures import ORDERS, amount, is_figure, is_of_machine, split_condition
@@ -31,7 +32,7 @@ def measure_column(name: str, arch: Arch) -> Column:
         raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
     if not is_figure(name):
         raise ValueError(f"{name!r} is nothing that machines are measured by{guess(name, known)}")
-    if arch.price is None and (found.unit.startswith("USD") or name == "die_yield"):
+    if arch.price is None and name in PRICES:
         raise ValueError(f"{name!r} needs what a wafer costs: {arch.name} has no section price")
     return found
 

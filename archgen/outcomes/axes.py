@@ -182,13 +182,14 @@ def _columns_with_prefix(frame: Frame, prefix: str) -> list[str]:
 
 def _varies(name: str, rows: Sequence[Record]) -> bool:
     """Whether points differ in a column: those of one network, where it is about networks."""
-    held: dict[str, set[str]] = {}
+    held: dict[str, str] = {}
+    of_network = name.startswith((OPTION, DIMENSION, BUCKET))
     for row in rows:
         if not pd.isna(row[name]):
-            of_network = name.startswith((OPTION, DIMENSION, BUCKET))
             key = str(row["model"]).partition(":")[0] if of_network else ""
-            held.setdefault(key, set()).add(str(row[name]))
-    return any(len(values) > 1 for values in held.values())
+            if held.setdefault(key, text := str(row[name])) != text:
+                return True
+    return False
 
 
 def _texts(values: Sequence[str]) -> tuple[str, ...]:
@@ -232,11 +233,12 @@ def _display_unit(
 
 def _quantity(field: str, archs: Mapping[str, Arch]) -> str:
     """The unit that stands for what a field is measured in; empty for a plain number."""
-    found = [value for arch in archs.values() if (value := field_of(arch, field)) is not None]
-    if any(isinstance(value, Bandwidth) for value in found):
-        return "B/cycle" if all(value.per_cycle for value in found) else "GB/s"
-    if any(isinstance(value, Delay) for value in found):
-        return "cycles" if all(value.in_cycles for value in found) else "s"
+    every = (value for arch in archs.values() if (value := field_of(arch, field)) is not None)
+    first = next(every, None)
+    if isinstance(first, Bandwidth):
+        return "B/cycle" if all(value.per_cycle for value in (first, *every)) else "GB/s"
+    if isinstance(first, Delay):
+        return "cycles" if all(value.in_cycles for value in (first, *every)) else "s"
     examples = arch_view().at(tuple(field.split("."))).get("examples", [""])
     return str(examples[0]).partition(" ")[2]
 
@@ -385,10 +387,15 @@ def slices(
     """
     others = [axis for axis in axes if axis not in along]
     found: dict[Place, dict[Place, Record]] = {}
+    names: dict[tuple[Any, ...], str] = {}
+    sized = [name for name in [*rows[:1], {}][0] if name.startswith(DIMENSION)]
     for row in rows:
         place = tuple(axis.value(row) for axis in along)
         if None not in place:
-            key = (workload(row, axes), *(axis.value(row) for axis in others))
+            said = row["model"], row["batch"], *(row[name] for name in sized)
+            if said not in names:
+                names[said] = workload(row, axes)
+            key = (names[said], *(axis.value(row) for axis in others))
             own = found.setdefault(key, {})
             pair = own.get(place, row), row
             own[place] = max(pair, key=lambda r: (has_figures(r), r["status"] != ESTIMATED))

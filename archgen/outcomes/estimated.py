@@ -156,5 +156,7 @@ def by_merit(frame: Frame, name: str, rising: bool = True) -> Frame:
 def run_of(row: Record) -> Record | None:
     """A row of `like_with_like` with the figures of its run; None where it was only estimated, or
     nothing was."""
+    if f"{_RAN}latency_ms" not in row:
+        return None
     own = {n.removeprefix(_RAN): row[n] for n in row if n.startswith(_RAN) and number(row, n) >= 0}
     return row | own if own else None

@@ -113,7 +113,8 @@ def save_frame(frame: pd.DataFrame, folder: Path) -> None:
 
 def records(frame: Frame) -> list[Record]:
     """The rows of `frame`."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    columns = {str(name): frame[name].tolist() for name in frame}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def number(row: Mapping[str, Any], column: str, missing: float = math.nan) -> float:
@@ -140,8 +141,11 @@ def size_heading(name: str) -> str:
 
 def sizes(row: Record) -> dict[str, int]:
     """Sizes of free input dimensions by name, those that the row's network has."""
-    held = {name: row[name] for name in dimensions([row])}
-    return {n.removeprefix(DIMENSION): int(v) for n, v in held.items() if not pd.isna(v)}
+    held = {name: row[name] for name in row if name.startswith(DIMENSION)}
+    known = {name: int(size) for name, size in held.items() if not pd.isna(size)}
+    if known.get(_BATCH) == row.get("batch"):
+        known.pop(_BATCH, None)
+    return {name.removeprefix(DIMENSION): size for name, size in known.items()}
 
 
 def spans(row: Record) -> dict[str, str]:

@@ -43,7 +43,7 @@ from archgen.plots.stacked import (
     stalls_figure,
     waterfall_figure,
 )
-from archgen.plots.style import NO_DATE, SALT, extend_title
+from archgen.plots.style import NO_DATE, SALT, extend_title, laid_out
 from archgen.plots.sweeps import map_columns, map_figure, sweep_columns, sweep_figure
 from archgen.process.files import read_sealed, write_atomically, write_sealed
 from archgen.scheduling import DEFAULT
@@ -85,7 +85,13 @@ Named = Iterator[tuple[str, Figure]]
 def overview_figures(frame: Frame, archs: Archs) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it: lines and
     maps over what was swept; figures with a row or a panel for each point or machine, of many
-    points the quickest; and those of which each point is a mark."""
+    points the quickest; and those of which each point is a mark. Their layout is found, once for
+    all formats that they are written in."""
+    for name, figure in _overviews(frame, archs):
+        yield name, laid_out(figure, _DPI)
+
+
+def _overviews(frame: Frame, archs: Archs) -> Named:
     compared, ran = like_with_like(frame), runs(frame)
     mark = ": estimated" if is_estimated(frame) else ""
     yield from _extended(_sweep_figures(compared, archs), mark)

@@ -137,6 +137,18 @@ def extend_title(figure: Figure, text: str) -> None:
     title(figure, f"{' '.join(figure.get_suptitle().split())}{text}")
 
 
+def laid_out(figure: Figure, dpi: float) -> Figure:
+    """`figure` with everything in its final place, by letters as they are at `dpi`: whoever draws
+    it looks for none."""
+    if (engine := figure.get_layout_engine()) is not None:
+        usual = figure.dpi
+        figure.set_dpi(dpi)
+        engine.execute(figure)
+        figure.set_dpi(usual)
+        figure.set_layout_engine(None)  # else it is drawn once more for each file
+    return figure
+
+
 def say(axes: Axes, text: str) -> None:
     """Words in the place of a drawing: why there is none."""
     axes.set_axis_off()

@@ -6,8 +6,9 @@ here by plain functions, so a test can look at the values before they are text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ MOST = 9_500_000
 """Bytes of a page: what mail takes and a browser opens at once."""
 MACHINES = 8
 """Most machines whose levers are listed."""
+_SECTIONS = 10_000
+"""Sections of machines' files whose text is kept."""
 _LEAST_WAIT = 0.005
 """Share of the time below which a cause of waiting is not worth naming."""
 
@@ -133,7 +136,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "distinct": len(groups),
         "figures": [each for each in figures if each.name not in COSTS],
         "cost_figures": [each for each in figures if each.name in COSTS],
-        "areas": tables.area_sheet([standing.arch for standing in ranking.standings]),
+        "areas": tables.area_sheet(ranking.standings),
         "energies": tables.energy_sheet([p for s in ran for p in s.best.values() if p.has_run]),
         "estimated": sum(point.is_guess for point in points),
         "details": [_detail(point, accounts, study.outcomes) for point in shown],
@@ -156,7 +159,7 @@ def _ranking(study: ReportSubject, points: Sequence[PointView]) -> Ranking:
 def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:
     """For each machine the id of what bounds it, else of its file; empty for one that is not in
     the study."""
-    files = {each.name: f"yaml-{n}" for n, each in enumerate(ranking.standings, 1)}
+    files = {name: tables.yaml_anchor(ranking, name) for name in ranking.places}
     numbered = enumerate(groups[:MACHINES], 1)
     files |= {standing.name: f"review-{n}" for n, own in numbered for standing in own}
     return lambda name: files.get(name, "")
@@ -213,11 +216,19 @@ def _detail(
 def _file(ranking: Ranking, standing: Standing) -> tuple[str, str, str]:
     """Id, name and text of a machine's file with every field, defaults too."""
     fields = fields_of(standing.arch)
-    # Of a thousand machines libyaml writes in one second what takes Python ten.
-    text = yaml.dump(
-        fields, None, yaml.CSafeDumper, sort_keys=False, default_flow_style=None, width=100
-    )
+    text = "".join(_section(name, json.dumps(value)) for name, value in fields.items())
     return tables.yaml_anchor(ranking, standing.name), standing.name, text
+
+
+@lru_cache(_SECTIONS)
+def _section(name: str, content: str) -> str:
+    """YAML of one section of a machine's file, in which machines of a sweep hardly differ; from
+    JSON."""
+    value = json.loads(content)
+    flow = None if isinstance(value, dict | list) else False
+    return yaml.dump(
+        {name: value}, None, yaml.CSafeDumper, sort_keys=False, default_flow_style=flow, width=100
+    )
 
 
 # The short form of a study, for notebooks: its first sentences and its machines in a table.

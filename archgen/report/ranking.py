@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from archgen.report.points import PointView, best_by_workload
 from archgen.report.sheet import geometric_mean
@@ -60,6 +61,11 @@ class Ranking:
     """Name of the machine that the others are compared with; empty where there is no result."""
     workloads: tuple[str, ...]
 
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Of each machine, from 1 on."""
+        return {standing.name: place for place, standing in enumerate(self.standings, 1)}
+
     @property
     def ranked(self) -> tuple[Standing, ...]:
         """Machines that have a result."""
@@ -76,15 +82,18 @@ class Ranking:
 def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
     """Order the machines `archs` by what `points` say of them."""
     names = tuple(dict.fromkeys(point.workload for point in points))
-    own = {arch.name: (arch, [p for p in points if p.machine == arch.name]) for arch in archs}
-    best = {name: best_by_workload(members) for name, (_, members) in own.items()}
+    members: dict[str, list[PointView]] = {}
+    for point in points:
+        members.setdefault(point.machine, []).append(point)
+    own = {arch.name: (arch, members.get(arch.name, [])) for arch in archs}
+    best = {name: best_by_workload(every) for name, (_, every) in own.items()}
     # The first machine with most workloads is what others are compared with: most ratios exist.
     most = max((len(found) for found in best.values()), default=0)
     baseline = next((name for name, found in best.items() if found and len(found) == most), "")
     standings = [
-        _standing(arch, members, best[name], best.get(baseline, {}), names)
-        for name, (arch, members) in own.items()
-        if members
+        _standing(arch, every, best[name], best.get(baseline, {}), names)
+        for name, (arch, every) in own.items()
+        if every
     ]
     standings.sort(key=_order)
     return Ranking(tuple(standings), baseline, names)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from markupsafe import Markup, escape
+
 from archgen.outcomes.columns import heading_meaning
 from archgen.outcomes.figures import interchangeable
 
@@ -93,6 +95,8 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 Item = TypeVar("Item")
+_LONG = 28
+"""Letters of a cell that may be broken."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,23 @@ class Cell:
     """Class: `good`, `bad` or nothing."""
     share: float = math.nan
     """Drawn as a bar behind the text, 0 to 1, where it is known."""
+
+    def html(self, heading: Heading) -> Markup:
+        """Its `<td>` below `heading`."""
+        shared = self.share == self.share
+        kinds = [
+            "n" if heading.number else "", "bar" if shared else "", self.mark,
+            "long" if len(self.text) > _LONG else "",
+        ]  # fmt: skip
+        text = escape(self.text)
+        if self.link:
+            text = Markup(f'<a href="#{escape(self.link)}">{text}</a>')
+        said = f' class="{named}"' if (named := " ".join(filter(None, kinds))) else ""
+        if self.value and self.value != self.text:
+            said += f' data-v="{escape(self.value)}"'
+        if shared:
+            said += f' style="--share: {100 * min(max(self.share, 0.0), 1.0):.1f}%"'
+        return Markup(f"<td{said}>{text}</td>")
 
 
 @dataclass(frozen=True)
@@ -154,6 +175,13 @@ class Sheet:
     caption: str
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def body(self) -> Markup:
+        """Its rows as HTML."""
+        heads = self.headings
+        rows = ("".join(map(Cell.html, row, heads)) for row in self.rows)
+        return Markup("\n".join(f"<tr>{row}</tr>" for row in rows))
 
     @property
     def example(self) -> str:

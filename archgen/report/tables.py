@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from archgen.energy import costs_of
-from archgen.energy.area import Area
 from archgen.outcomes.axes import axis_of
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.figures import DRAM, figure_of
-from archgen.outcomes.frame import dimensions, size_heading
-from archgen.outcomes.points import FIELD, Outcome
-from archgen.outcomes.rows import column_word
+from archgen.outcomes.frame import dimensions, number, size_heading
+from archgen.outcomes.points import FIELD, Outcome, Row
+from archgen.outcomes.rows import area_row, column_word
 from archgen.report.account import Account
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
@@ -48,10 +47,9 @@ _STATUS = {"does_not_fit": "does not fit", "unsupported": "not supported"}
 def machines_sheet(ranking: Ranking) -> Sheet:
     """One row for each machine, the best first."""
     against = f"against {ranking.baseline}, geometric mean over common workloads"
-    place = {standing.name: index for index, standing in enumerate(ranking.standings, 1)}
     total = len(ranking.workloads)
     columns: list[ComputedColumn[Standing]] = [
-        values("Rank", lambda s: place[s.name] if s.best else math.nan, cell=count),
+        values("Rank", lambda s: ranking.places[s.name] if s.best else math.nan, cell=count),
         ComputedColumn(Heading("Machine", number=False),
                        lambda s: word(s.name, yaml_anchor(ranking, s.name))),
         ComputedColumn(Heading("Results"),
@@ -71,7 +69,7 @@ def machines_sheet(ranking: Ranking) -> Sheet:
 
 def yaml_anchor(ranking: Ranking, name: str) -> str:
     """Id of a machine's file in the page."""
-    return f"yaml-{[each.name for each in ranking.standings].index(name) + 1}"
+    return f"yaml-{ranking.places[name]}"
 
 
 def points_sheet(
@@ -304,28 +302,34 @@ def split_reason(reason: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 # The tables of energy and area, each figure with the range that it is known in.
 
 
-def area_sheet(archs: Sequence[Arch]) -> Sheet:
+def area_sheet(standings: Sequence[Standing]) -> Sheet:
     """Area of each machine by part."""
-    areas = {arch.name: costs_of(arch).area for arch in archs}
-    parts = dict.fromkeys(name for area in areas.values() for name in area.parts)
-    columns: list[ComputedColumn[Arch]] = [
-        words("Machine", lambda a: a.name),
-        values("Node", lambda a: a.energy.node or math.nan, "nm"),
-        values("Total", lambda a: areas[a.name].total.value, "mm²"),
+    rows = [(each.arch, _area_row(each)) for each in standings]
+    names = dict.fromkeys(n for _, row in rows for n in row if n.startswith("area_"))
+    columns: list[ComputedColumn[tuple[Arch, Row]]] = [
+        words("Machine", lambda own: own[0].name),
+        values("Node", lambda own: own[0].energy.node or math.nan, "nm"),
+        values("Total", lambda own: number(own[1], "area_mm2"), "mm²"),
         ComputedColumn(Heading("Range", "mm²"),
-                       lambda a: _range(areas[a.name].total.low, areas[a.name].total.high)),
-        values("Without DRAM", lambda a: areas[a.name].core.value, "mm²"),
-        *(_area_part(name, areas) for name in parts),
+                       lambda own: _range(*(number(own[1], f"area_{end}_mm2") for end in _ENDS))),
+        values("Without DRAM", lambda own: number(own[1], "core_mm2"), "mm²"),
+        *(_area_part(name) for name in names if name.split("_")[1] not in ("mm2", *_ENDS)),
     ]  # fmt: skip
-    return sheet("areas", "Area of each machine by part, with its share", columns, archs)
+    return sheet("areas", "Area of each machine by part, with its share", columns, rows)
 
 
-def _area_part(name: str, areas: dict[str, Area]) -> ComputedColumn[Arch]:
-    def cell(arch: Arch) -> Cell:
-        area = areas[arch.name]
-        return _of(area.parts[name].value if name in area.parts else math.nan, area.total.value)
+def _area_row(standing: Standing) -> Row:
+    """Columns of the area of a machine, which its results have already."""
+    known = (point.row for point in standing.points if point.get("area_mm2") > 0)
+    return next(known, None) or area_row(costs_of(standing.arch).area)
 
-    return ComputedColumn(Heading(_titled(name), "mm²", key=name), cell)
+
+def _area_part(name: str) -> ComputedColumn[tuple[Arch, Row]]:
+    part = name.removeprefix("area_").removesuffix("_mm2")
+    heading = Heading(_titled(part), "mm²", key=part)
+    return ComputedColumn(
+        heading, lambda own: _of(number(own[1], name), number(own[1], "area_mm2"))
+    )
 
 
 def energy_sheet(points: Sequence[PointView]) -> Sheet:
@@ -334,7 +338,7 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
         name.removeprefix("energy_").removesuffix("_mj")
         for point in points
         for name in point.row
-        if name.startswith("energy_") and name not in _ENDS
+        if name.startswith("energy_") and name.split("_")[1] not in ("mj", *_ENDS)
     )
     columns: list[ComputedColumn[PointView]] = [
         *_NAMES[:2],
@@ -350,7 +354,7 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
     return sheet("energies", caption, columns, points)
 
 
-_ENDS = ("energy_mj", "energy_low_mj", "energy_high_mj")
+_ENDS = ("low", "high")
 
 
 def _energy_part(name: str) -> ComputedColumn[PointView]:

@@ -10,8 +10,10 @@ extents, depthwise layers by the time that they take now against that of an engi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, TriedChange
 from archgen.outcomes.estimated import ESTIMATED
@@ -34,6 +36,9 @@ MOST = 12
 """Changes that are simulated, those of the largest bounds."""
 COMPILED, PROMISING = 3, 0.05
 """Changes that are compiled for, and what each must promise: a program takes longer than a run."""
+LEAST_SECONDS = 10.0
+"""Compiling for changes may take as long as compiling the point did, and this at least."""
+_TOO_LONG = "no program was made for it, as that takes longer than the point's own"
 LAYERS = 300
 """Layers of a network above which none is: trying should end while somebody waits."""
 POINTS = 12
@@ -51,18 +56,20 @@ class TrialTools:
     anew: Callable[[Arch], int | None] | None = None
     """Cycles of a program made for a machine, as fast as it goes; None: it gets none. Without it
     nothing is compiled for."""
+    seconds: float = LEAST_SECONDS
+    """What that may take for all changes together."""
 
 
 def tried(outcome: Outcome, arch: Arch, means: TrialTools) -> list[TriedChange]:
     """What is found of changes of `arch`, on which `outcome` was measured."""
     own = account(PointView(0, records(results_frame([outcome]))[0], arch, "", ""), outcome)
-    judged = [(rule, rule.judge(own)[0]) for rule in rules_for(arch) if rule.fields is not None]
-    runs = [(rule, gain) for rule, gain in judged if rule.same(arch) and gain >= WORTH]
-    runs.sort(key=lambda pair: -pair[1])
+    rules = [rule for rule in rules_for(arch) if rule.fields is not None]
+    gains = [(rule, rule.judge(own)[0]) for rule in rules if rule.same(arch)]
+    runs = sorted((pair for pair in gains if pair[1] >= WORTH), key=lambda pair: -pair[1])
     found = [*filter(None, (_simulated(rule, own, means) for rule, _ in runs[:MOST]))]
-    others = [*_unmade(own, [pair for pair in judged if not pair[0].same(arch)], means.products)]
+    others = [*_unmade(own, [rule for rule in rules if not rule.same(arch)], means.products)]
     if means.anew is not None and len(own.layers) <= LAYERS:
-        others = _anew(own, others, means.anew)
+        others = _anew(own, others, means.anew, means.seconds)
     return found + others
 
 
@@ -80,17 +87,24 @@ def _simulated(rule: LeverRule, own: Account, means: TrialTools) -> TriedChange 
 
 
 def _anew(
-    own: Account, found: Sequence[TriedChange], anew: Callable[[Arch], int | None]
+    own: Account, found: Sequence[TriedChange], anew: Callable[[Arch], int | None], seconds: float
 ) -> list[TriedChange]:
-    """`found`, of which the most promising were compiled for; estimates first, as bounds are
-    seldom reached."""
+    """`found`, of which the most promising were compiled for, as far as `seconds` suffice;
+    estimates first, as bounds are seldom reached."""
     arch, made = own.point.arch, list(found)
     order = sorted(range(len(made)), key=lambda at: (made[at].way == AT_MOST, -made[at].gain))
     chosen = [at for at in order if made[at].gain >= PROMISING][:COMPILED]
+    times = [time.perf_counter()]
     before = anew(arch) if chosen else None
     if not before:
         return made
     for at in chosen:
+        times.append(time.perf_counter())
+        longest = max(end - start for start, end in pairwise(times))
+        if times[-1] - times[0] + longest > seconds:
+            said = "; ".join(filter(None, (made[at].rests_on, _TOO_LONG)))
+            made[at] = replace(made[at], rests_on=said)
+            continue
         other = changed(arch, made[at].fields)
         cycles = None if other is None else anew(other)
         if cycles is not None:
@@ -99,13 +113,13 @@ def _anew(
 
 
 def _unmade(
-    own: Account, judged: Sequence[tuple[LeverRule, float]],
+    own: Account, rules: Sequence[LeverRule],
     products: Callable[[Arch], api.ProductCycles] | None,
 ) -> Iterator[TriedChange]:  # fmt: skip
     """What is known of changes that take another program, which nobody has made yet."""
     arch = own.point.arch
-    for rule, bound in judged:
-        fields = rule.on(arch)
+    for rule in rules:
+        fields, (bound, said) = rule.on(arch), rule.judge(own)
         other = changed(arch, fields)
         if other is None:
             continue
@@ -115,7 +129,7 @@ def _unmade(
         elif bound >= WORTH:
             if rule in SHAPES and products is not None:
                 bound = min(bound, _folds(own, products(arch), products(other)))
-            yield TriedChange(fields, bound, AT_MOST)
+            yield TriedChange(fields, bound, AT_MOST, said)
 
 
 def _folds(own: Account, before: api.ProductCycles, after: api.ProductCycles) -> float:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -195,12 +196,14 @@ def value_of(arch: Arch, field: str) -> Scalar:
 def _field_value(holder: Any, part: str) -> Any:
     if isinstance(holder, Mapping):
         return holder.get(part)
-    if not isinstance(holder, BaseModel):
-        return None
-    for name, info in type(holder).model_fields.items():
-        if part == (info.alias or name):
-            return getattr(holder, name)
-    return None
+    name = _attribute(type(holder), part) if isinstance(holder, BaseModel) else None
+    return None if name is None else getattr(holder, name)
+
+
+@cache
+def _attribute(kind: type[BaseModel], part: str) -> str | None:
+    fields = kind.model_fields.items()
+    return next((name for name, info in fields if part == (info.alias or name)), None)
 
 
 def tree_of(path: Path, shown: str) -> tuple[Table | None, list[Mistake]]:

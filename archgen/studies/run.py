@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +30,7 @@ from archgen.models.load import ModelError
 from archgen.outcomes import rows
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row
 from archgen.outcomes.estimated import ESTIMATED
+from archgen.outcomes.frame import number
 from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
@@ -38,7 +38,8 @@ from archgen.process.cache import Recent, cache_dir, code_version, content_hash
 from archgen.process.guard import refusal
 from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
-from archgen.report.tried_levers import TrialTools, tried
+from archgen.report.ranking import content
+from archgen.report.tried_levers import LEAST_SECONDS, TrialTools, tried
 from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models
 from archgen.studies.store import StudyScheduleCache
@@ -77,6 +78,10 @@ def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
         return failure(point, mistake)
 
 
+_MOST_QUICK = 100
+"""Changed machines whose cycles a workbench keeps: points of a study share them."""
+
+
 class Workbench:
     """Runs points one after the other and keeps the last models that they needed."""
 
@@ -85,6 +90,7 @@ class Workbench:
         self._models = Models(tools.load)
         self._stagewise = Recent[dict[str, Array]]()
         self._unquantized = Recent[Mapping[str, Array]]()
+        self._quick = Recent[int | None](_MOST_QUICK)
         self._memo = api.Memo()
         self._bucket: tuple[Request, Compiled | api.DoesNotFit | api.UnsupportedModel] | None = None
         self._decisions: dict[tuple[Extension, ...], api.Decisions] = {}
@@ -146,31 +152,40 @@ class Workbench:
         if point.trace and made:
             made["trace"] = compressed(trace_bytes(trace, program, arch))
         outcome = Outcome(point.key, point.label, row, layers, details, made)
-        return self._with_tried_changes(outcome, request, compiled) if tools.tries else outcome
+        if not tools.tries:
+            return outcome
+        return self._with_tried_changes(outcome, request, compiled, (model.key, point.extensions))
 
     def _with_tried_changes(
-        self, outcome: Outcome, request: Request, compiled: Compiled
+        self, outcome: Outcome, request: Request, compiled: Compiled, network: tuple[object, ...]
     ) -> Outcome:
-        """`outcome` with what changes of its machine bring."""
+        """`outcome` with what changes of its machine bring; `network` and the request say what was
+        compiled."""
+        way = replace(request.scheduling, effort=0, objective=DEFAULT.objective, tree=None)
+        quick = replace(request, scheduling=way, schedule_from=None)
+
+        def anew(arch: Arch) -> int | None:
+            if quick == request and arch == request.arch:
+                return round(number(outcome.row, "latency_cycles"))
+            key = (*network, request.dtype, request.host, way, content(arch))
+            return self._quick.get(key, lambda: self._anew(replace(quick, arch=arch)))
 
         def simulate(arch: Arch) -> Trace:
             with step(f"trying a change of {arch.name}"):
                 return self.tools.simulate(compiled.program, arch)
 
-        anew = partial(self._anew, request) if self.tools.anew and compiled.products else None
-        found = tried(outcome, request.arch, TrialTools(simulate, compiled.products, anew))
+        can = self.tools.anew and compiled.products
+        seconds = max(LEAST_SECONDS, number(outcome.row, "compile_s"))
+        means = TrialTools(simulate, compiled.products, anew if can else None, seconds)
+        found = tried(outcome, request.arch, means)
         return replace(
             outcome, details={**outcome.details, DETAIL: [asdict(each) for each in found]}
         )
 
-    def _anew(self, request: Request, arch: Arch) -> int | None:
-        """Cycles of the quickest program for `arch` that the least effort finds; None where there
-        is none."""
-        way = replace(request.scheduling, effort=0, objective=DEFAULT.objective, tree=None)
-        wanted = replace(request, arch=arch, scheduling=way, schedule_from=None)
+    def _anew(self, request: Request) -> int | None:
+        """Cycles of a program; None where there is none."""
         try:
-            compiled = self.tools.compile(wanted)
-            return self._simulated(compiled, arch)[0].cycles
+            return self._simulated(self.tools.compile(request), request.arch)[0].cycles
         except Exception:
             # A point stands, whatever becomes of a machine that nobody has asked for.
             return None

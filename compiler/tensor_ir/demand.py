@@ -174,12 +174,12 @@ def pieces(marks: Bools) -> Iterator[Sets]:
     if marks[np.ix_(*sets)].all():
         yield sets
         return
-    rows = marks.reshape(marks.shape[0], -1)
-    patterns, which = np.unique(rows, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        same = np.flatnonzero(which.ravel() == number)
-        for rest in pieces(pattern.reshape(marks.shape[1:])):
-            yield (same, *rest)
+    alike: dict[bytes, list[int]] = {}
+    for place, row in enumerate(np.packbits(marks.reshape(marks.shape[0], -1), axis=1)):
+        alike.setdefault(row.tobytes(), []).append(place)
+    for places in alike.values():
+        for rest in pieces(marks[places[0]]):
+            yield (np.array(places), *rest)
 
 
 # What must be over before a product can be done with any of its weights.

@@ -15,7 +15,7 @@ from archgen.cli.explain import explain
 from archgen.cli.main import cli as main
 from archgen.energy import costs_of
 from archgen.energy.area import Area
-from archgen.energy.price import dies_per_wafer, price_of, price_row
+from archgen.energy.price import PRICES, dies_per_wafer, price_of, price_row
 from archgen.energy.sensitivity import effects
 from archgen.exploration.measures import measure_column
 from archgen.schema import load_arch, load_archs, shipped_names
@@ -58,6 +58,7 @@ def test_a_million_inferences_pay_for_the_machine_and_its_electricity() -> None:
     expected = row["system_usd"] * 1000 / 63_115_200 + 0.2 * 0.001
     assert row["usd_per_million"] == pytest.approx(expected)
     assert row["chip_low_usd"] < row["chip_usd"] < row["chip_high_usd"]
+    assert row.keys() == PRICES
     assert "usd_per_million" not in price_row(arch, area, throughput=1000.0)
     free = changed(arch, {"price.electricity": 0})
     assert free is not None
@@ -84,7 +85,7 @@ def test_explain_area_says_the_price(tmp_path: Path) -> None:
     assert "dies on a wafer" in said
 
 
-@pytest.mark.parametrize("measure", ["chip_usd", "die_yield"])
+@pytest.mark.parametrize("measure", sorted(PRICES))
 def test_no_search_is_for_a_price_that_nobody_stated(measure: str) -> None:
     with pytest.raises(ValueError, match="soma-edge has no section price"):
         measure_column(measure, load_arch("soma-edge"))

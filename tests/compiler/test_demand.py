@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from machines import NAMED
 from networks import Net, check
 
 from compiler.api import CompileOptions, compile_model, prepared
+from compiler.tensor_ir.demand import pieces
 from simmodel.errors import Impossible
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure
@@ -115,6 +117,17 @@ def test_demand_is_what_outputs_depend_on(case: str) -> None:
     assert program.macs == program.demand.macs == macs
     assert program.demand.products == (("fp32", macs),)
     assert (program.demand.read, program.demand.written) == (4 * read, 4 * written)
+
+
+def test_marks_are_covered_once_by_a_piece_for_all_rows_that_are_alike() -> None:
+    columns = np.arange(40)
+    for pattern in (columns[:, None] >= columns, columns[:, None] % 3 == columns % 2):
+        marks, covered = np.stack([pattern, pattern, ~pattern]), np.zeros((3, 40, 40), int)
+        found = [*pieces(marks)]
+        for piece in found:
+            covered[np.ix_(*piece)] += 1
+        assert np.array_equal(covered, marks)
+        assert len(found) <= sum(len(np.unique(own, axis=0)) for own in (pattern, ~pattern))
 
 
 @pytest.mark.parametrize("machine", ["plain", "bare", "joined", "clustered"])

@@ -314,5 +314,8 @@
   // A sheet of paper is narrower than most windows.
   const PAPER = 680;
   addEventListener("beforeprint", () => [cloud, lines].forEach((plot) => Plotly.relayout(plot, { width: PAPER })));
-  addEventListener("afterprint", () => [cloud, lines].forEach((plot) => Plotly.relayout(plot, { autosize: true, width: null })));
+  addEventListener("afterprint", () => {
+    Plotly.relayout(cloud, { autosize: true, width: null });
+    drawLines();  // whose width has a least one
+  });
 })();
