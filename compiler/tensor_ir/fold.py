@@ -6,10 +6,22 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from compiler.passes import Omittable, Result
 from compiler.tensor_ir.bounds import representable
 from compiler.tensor_ir.build import copies, identity
-from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.nest import (
+    Access,
+    HostNode,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+    dense,
+    order_of,
+)
 from compiler.tensor_ir.rewrite import (
     NestPass,
     private,
@@ -183,7 +195,7 @@ class FoldBias(NestPass, Omittable):
                 if not free or not is_float(tensors[producer.tensor].dtype):
                     continue
                 if identity(product, step.rank) and _per_column(constant, producer, tensors):
-                    real = _as_fp32(tensors, buffers, constant)
+                    real = as_fp32(tensors, buffers, constant)
                     biased = replace(merge_tail(producer, step), bias=real)
                     merging.merge(product.tensor, position, biased)
                     break
@@ -201,18 +213,23 @@ def _per_column(constant: Access, producer: Nest, tensors: dict[str, Tensor]) ->
     return all(right.uses(dim) and not left.uses(dim) for dim in used)
 
 
-def _as_fp32(tensors: dict[str, Tensor], buffers: dict[str, int], constant: Access) -> Access:
-    tensor = tensors[constant.tensor]
-    if tensor.dtype == "fp32" or tensor.data is None:
-        return constant
-    name = f"{tensor.name}:fp32"
-    storage = replace(tensor.storage, buffer=name, offset=0)
-    buffers[name] = buffers[tensor.storage.buffer]
+def as_fp32(tensors: dict[str, Tensor], buffers: dict[str, int], read: Access) -> Access:
+    """The same numbers of another tensor, less their zero point, as fp32; one of a constant is
+    made."""
+    tensor = tensors[read.tensor]
+    if tensor.dtype == "fp32":
+        return read
+    name = f"{tensor.name}{-read.zero:+}:fp32" if read.zero else f"{tensor.name}:fp32"
     data = tensor.data if tensor.exact is None else tensor.exact
+    if data is not None:
+        data = data.astype("float32") - np.float32(read.zero)
+    order = order_of(tensor.shape, tensor.storage.strides)
+    storage = Storage(name, 0, dense(tensor.shape, order))
+    buffers[name] = tensor.elements
     tensors[name] = replace(
-        tensor, name=name, dtype="fp32", storage=storage, data=data.astype("float32"), exact=None
+        tensor, name=name, dtype="fp32", storage=storage, data=data, exact=None, narrow=None
     )
-    return replace(constant, tensor=name)
+    return replace(read, tensor=name, zero=0)
 
 
 @dataclass(frozen=True)
