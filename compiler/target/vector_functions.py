@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from compiler.passes import ensured
 from compiler.target.bind import unsupported
 from compiler.target.machine import mixed, temporary_type
-from compiler.tensor_ir.fold import as_fp32
+from compiler.tensor_ir.fold import as_real
 from compiler.tensor_ir.nest import (
     Access,
     Dim,
@@ -139,11 +139,12 @@ class ExpandFunctions(NestRewrite):
     """
 
     @ensured
-    def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` without functions and products that `arch` lacks, if others can replace them."""
+    def apply(self, graph: NestGraph, arch: Arch, real: str = "fp32") -> NestGraph:
+        """`graph` without functions and products that `arch` lacks, if others can replace them;
+        products are of numbers of type `real`."""
         if not self.enabled:
             return graph
-        graph = _with_real_products(graph, arch)
+        graph = _with_real_products(graph, arch, real)
         if not arch.isa.without or not is_float(temporary_type(arch)):
             return graph
         made = _FunctionExpansion(graph, arch)
@@ -151,14 +152,14 @@ class ExpandFunctions(NestRewrite):
         return replace(graph, tensors=made.tensors, buffers=made.buffers, steps=steps)
 
 
-def _with_real_products(graph: NestGraph, arch: Arch) -> NestGraph:
-    """`graph` with fp32 operands of integer products that `arch` can add up only so."""
+def _with_real_products(graph: NestGraph, arch: Arch, kind: str) -> NestGraph:
+    """`graph` with operands of type `kind` of integer products that `arch` can add up only so."""
     tensors, buffers = dict(graph.tensors), dict(graph.buffers)
     steps: list[Step] = []
     for step in graph.steps:
         made: tuple[Step, ...] = (step,)
         if isinstance(step, Nest) and mixed(step, tensors) and unsupported(step, tensors, arch):
-            real = _real_product(step, tensors, buffers)
+            real = _real_product(step, tensors, buffers, kind)
             if not any(unsupported(each, tensors, arch) for each in real):
                 known = any(writes_of(each) == (real[0].tensor,) for each in steps)
                 made = real[1:] if known else real
@@ -168,19 +169,26 @@ def _with_real_products(graph: NestGraph, arch: Arch) -> NestGraph:
     return with_steps(replace(graph, tensors=tensors, buffers=buffers), steps)
 
 
+_SMALLER = 2.0**-15
+"""Makes 16-bit integers real numbers that every type holds."""
+
+
 def _real_product(
-    nest: Nest, tensors: dict[str, Tensor], buffers: dict[str, int]
+    nest: Nest, tensors: dict[str, Tensor], buffers: dict[str, int], kind: str
 ) -> tuple[Nest, Nest]:
-    """What makes the left operand of `nest` fp32, and `nest` of fp32 numbers."""
-    late = [access for access in (nest.bias,) if access is not None]
-    reads = [as_fp32(tensors, buffers, access) for access in (*nest.operands, *late)]
-    raw, extents = nest.operands[0], tensors[reads[0].tensor].shape
-    loops = tuple(Dim(f"d{axis}", extent) for axis, extent in enumerate(extents))
-    whole = Access(raw.tensor, tuple(map(at, range(len(loops)))), zero=raw.zero)
-    convert = Nest(
-        reads[0].tensor, loops, len(loops), "move", (whole,), origin=nest.origin, kind=nest.kind
+    """What makes the left operand of `nest` real numbers of type `kind`, and `nest` of such."""
+    raw, weights = nest.operands
+    left = as_real(tensors, buffers, raw, kind, _SMALLER)
+    bias, factor = (
+        access and as_real(tensors, buffers, access, factor=by)
+        for access, by in ((nest.bias, _SMALLER), (nest.multiplier, 1 / _SMALLER))
     )
-    return convert, nest.with_reads((*reads, *nest.reads[len(reads) :]))
+    loops = tuple(Dim(f"d{axis}", n) for axis, n in enumerate(tensors[left.tensor].shape))
+    whole = Access(raw.tensor, tuple(map(at, range(len(loops)))), None, _SMALLER, raw.zero)
+    convert = Nest(left.tensor, loops, len(loops), "move", (whole,))
+    operands = left, as_real(tensors, buffers, weights, kind)
+    product = replace(nest, operands=operands, bias=bias, multiplier=factor)
+    return replace(convert, origin=nest.origin, kind=nest.kind), product
 
 
 class _FunctionExpansion:

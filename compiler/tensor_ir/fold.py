@@ -31,7 +31,7 @@ from compiler.tensor_ir.rewrite import (
     with_steps,
     writes_of,
 )
-from simmodel.arch.dtype import is_float
+from simmodel.arch.dtype import NUMPY, is_float
 
 
 class _Merging:
@@ -195,7 +195,7 @@ class FoldBias(NestPass, Omittable):
                 if not free or not is_float(tensors[producer.tensor].dtype):
                     continue
                 if identity(product, step.rank) and _per_column(constant, producer, tensors):
-                    real = as_fp32(tensors, buffers, constant)
+                    real = as_real(tensors, buffers, constant)
                     biased = replace(merge_tail(producer, step), bias=real)
                     merging.merge(product.tensor, position, biased)
                     break
@@ -213,22 +213,24 @@ def _per_column(constant: Access, producer: Nest, tensors: dict[str, Tensor]) ->
     return all(right.uses(dim) and not left.uses(dim) for dim in used)
 
 
-def as_fp32(tensors: dict[str, Tensor], buffers: dict[str, int], read: Access) -> Access:
-    """The same numbers of another tensor, less their zero point, as fp32; one of a constant is
-    made."""
+def as_real(
+    tensors: dict[str, Tensor], buffers: dict[str, int], read: Access, kind: str = "fp32",
+    factor: float = 1.0,
+) -> Access:  # fmt: skip
+    """A read of the same numbers, less their zero point and times `factor`, of a dense tensor of
+    type `kind`; one of a constant has its data."""
     tensor = tensors[read.tensor]
-    if tensor.dtype == "fp32":
+    if tensor.dtype == kind and factor == 1.0:
         return read
-    name = f"{tensor.name}{-read.zero:+}:fp32" if read.zero else f"{tensor.name}:fp32"
+    name = ":".join([tensor.name, kind, *([f"{read.zero}"] if read.zero else [])])
     data = tensor.data if tensor.exact is None else tensor.exact
     if data is not None:
-        data = data.astype("float32") - np.float32(read.zero)
-    order = order_of(tensor.shape, tensor.storage.strides)
-    storage = Storage(name, 0, dense(tensor.shape, order))
+        data = (data.astype("float32") - np.float32(read.zero)) * np.float32(factor)
+        data = data.astype(NUMPY[kind])
+    storage = Storage(name, 0, dense(tensor.shape, order_of(tensor.shape, tensor.storage.strides)))
     buffers[name] = tensor.elements
-    tensors[name] = replace(
-        tensor, name=name, dtype="fp32", storage=storage, data=data, exact=None, narrow=None
-    )
+    uncertain = tensor.uncertain * factor
+    tensors[name] = Tensor(name, tensor.shape, kind, storage, data, uncertain=uncertain)
     return replace(read, tensor=name, zero=0)
 
 

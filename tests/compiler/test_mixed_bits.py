@@ -197,3 +197,16 @@ def test_sums_are_integers_as_far_as_the_weights_prove_that_they_fit(
         assert not compiled.host
         reasons = [node.reason for node in compared(model, MACHINES["integers"], feeds).host]
         assert any("2.15e+09 > 2^31" in reason for reason in reasons) != native
+
+
+def test_an_array_of_halves_takes_them_as_halves() -> None:
+    arch = machine(types=("fp16",), matrix=DIRECT | {"rate": {"fp16": 1.0}})
+    weights = np.arange(-127, 128, 3)
+    model = summed(weights, 2**20, "uint16", 32000)
+    given = np.random.default_rng(1).integers(0, 2**15, (2, 85))
+    feeds = {"x": (given + 2**15 * (weights > 0)).astype(np.uint16)}
+    compiled = compile_model(model, arch, CompileOptions(dtype="fp16", stages=stages_for(0)))
+    verify(compiled.program, arch)
+    assert products(compiled) == {("fp16", "fp16")}
+    made, wanted = execute(compiled.program, feeds, arch)["y"], reference(model, feeds)["y"]
+    assert np.abs(made - wanted).max() < np.abs(wanted).max() / 2**9
