@@ -147,11 +147,12 @@ def _rewrite(passes: Iterable[Pass[IR]], made: IR, observe: Observer) -> IR:
 def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
     """The network with a host node for each operator that the machine cannot run."""
     stages, arch = ctx.stages, ctx.arch
-    graph = ctx.observed("lower", stages.lower.apply(model, real_type(arch, ctx.dtype)))
+    real = real_type(arch, ctx.dtype)
+    graph = ctx.observed("lower", stages.lower.apply(model, real))
     graph = ctx.observed("copy-rows", stages.rows.apply(graph, arch))
     graph = _rewrite(stages.nests, graph, ctx.observe)
     graph = ctx.observed("fuse-functions", stages.marks.apply(graph, arch, ctx.functions))
-    graph = ctx.observed("expand-functions", stages.functions.apply(graph, arch))
+    graph = ctx.observed("expand-functions", stages.functions.apply(graph, arch, real))
     calls, place = Fallback(model, graph), replace(stages.host, allowed=ctx.host_allowed)
     graph = place.apply(graph, arch, calls.host_node, refusal, ctx.on_host)
     graph = ctx.observed("place-on-host", graph)

@@ -157,7 +157,9 @@ known; *refused*: in words, before anything runs. Attributes and types may chang
 compiled, with all inputs but the first as constants; the last column says why it is not native,
 on the first machine on which it is not. An operator alone is in floats also on a machine of int8
 products, unless the quantizer has a form for it; where the vector engine has no floats, it would
-be on the host, and in a quantized network often in integers. Where numbers that decide a shape
+be on the host, and in a quantized network often in integers: Conv, ConvTranspose, MatMul and Gemm
+(QDQ) by weights of 8 bits, of activations of 8 bits, or of 16 where `matrix.rate` has
+[int16](model-your-architecture.md#matrix). Where numbers that decide a shape
 are inputs of a model, [archgen.backend](backend.md) compiles them in. All cases, right or not:
 `studies/benchmarks/onnx_nodes.py`.
 

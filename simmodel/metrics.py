@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 from simmodel.errors import Impossible
 from simmodel.isa import MatrixInstruction, Product
@@ -203,8 +204,8 @@ def _dtype(program: Program, arch: Arch) -> str:
     """Element type of most products, of the types whose rate is known."""
     macs: dict[str, int] = defaultdict(int)
     for instruction, times in products(program):
-        if instruction.a.dtype in (arch.matrix.rate or arch.types):
-            macs[instruction.a.dtype] += times * instruction.macs()
+        if (kind := product_type(instruction.a.dtype)) in (arch.matrix.rate or arch.types):
+            macs[kind] += times * instruction.macs()
     return max(macs, key=lambda name: macs[name], default=arch.types[0])
 
 

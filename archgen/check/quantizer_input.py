@@ -39,6 +39,7 @@ _INTEGER_PRODUCTS = (
 _INTEGER = (*_INTEGER_PRODUCTS, "QLinear", "DequantizeLinear", "DynamicQuantize")
 """How the names of operators on quantized numbers begin."""
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
+_CODES = (*_BYTES, TensorProto.INT16, TensorProto.UINT16)
 
 
 def has_quantized_parts(proto: onnx.ModelProto) -> bool:
@@ -167,15 +168,16 @@ def _initializer_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def _dequantized(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Values that were bytes and have only been moved since, by ``nodes``."""
-    wide = {t.name for t in graph.initializer if t.data_type not in _BYTES}
+    """Values that were bytes, or activations of 16 bits, and have only been moved since, by
+    ``nodes``."""
+    kinds = {t.name: t.data_type for t in graph.initializer}
     found: set[str] = set()
     for node in nodes:
         count = _DATA.get(node.op_type, 1)
         if node.op_type == "DequantizeLinear":
-            if not attribute(node, "block_size", 0) and not wide.intersection(
-                (node.input[0], *node.input[2:])
-            ):
+            given = zip(node.input[::2], (_BYTES, _CODES), strict=False)
+            narrow = all(kinds.get(name, _BYTES[0]) in able for name, able in given)
+            if narrow and not attribute(node, "block_size", 0):
                 found.update(node.output)
         elif node.op_type in _KEEPING and found.issuperset(node.input[:count]):
             found.update(node.output)

@@ -66,11 +66,14 @@ class _Quantized(NodeWriter):
             whole = self.op("Round", [real])
             self.op("Cast", [whole], self.out, to=TensorProto.INT32)
         else:
+            zero, step = self.attribute("y_zero", 0), np.float32(self.attribute("y_scale"))
             ends = zip(("clip_lo", "clip_hi"), limits(kind), strict=True)
-            given = [self.attribute("y_zero", 0), *(self.attribute(n, end) for n, end in ends)]
-            scale = self.constant(self.attribute("y_scale"), np.float32)
-            zero, low, high = (self.constant(number, NUMPY[kind]) for number in given)
-            self.op("Clip", [self.op("QuantizeLinear", [real, scale, zero]), low, high], self.out)
+            bounds = tuple(self.attribute(name, end) for name, end in ends)
+            if bounds != limits(kind):  # as real numbers: of 16-bit integers there is no kernel
+                reals = (self.constant(step * np.float32(bound - zero)) for bound in bounds)
+                real = self.op("Clip", [real, *reals])
+            parameters = [self.constant(step), self.constant(zero, NUMPY[kind])]
+            self.op("QuantizeLinear", [real, *parameters], self.out)
 
 
 def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:

@@ -29,7 +29,6 @@ from compiler.target.machine import (
 )
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest, Tensor
-from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 
 # Which engines may run a nest on this machine, the quickest first.
@@ -61,7 +60,7 @@ def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[
     them, and alone on the vector engine; infinite where it has none."""
     dtype = tensors[nest.operands[0].tensor].dtype
     array = vector = math.inf
-    if arch.matrix.peak(product_type(dtype)) > 0:
+    if no_products(nest, tensors, arch) is None:
         way = on_array(nest, tensors, arch)
         end = VectorWork(nest, tensors, arch, way, (), nest.shape).cycles
         array = max(array_takes(nest, dtype, arch), float(end))

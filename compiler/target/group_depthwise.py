@@ -20,6 +20,7 @@ from compiler.cost.transfer import Path
 from compiler.cost.work import depthwise_cycles
 from compiler.passes import ensured
 from compiler.target.bind import depthwise_each
+from compiler.target.machine import no_products
 from compiler.tensor_ir.nest import (
     Affine,
     Array,
@@ -33,7 +34,7 @@ from compiler.tensor_ir.nest import (
     row_major,
 )
 from compiler.tensor_ir.rewrite import NestRewrite
-from simmodel.arch.dtype import is_float, product_type, size_of
+from simmodel.arch.dtype import is_float, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.matrix import tile_limits
 
@@ -70,13 +71,13 @@ def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) ->
         return 1
     if not _has_depthwise_layout(nest, tensors):
         return 1
-    dtype = tensors[nest.operands[0].tensor].dtype
-    if is_float(dtype) or arch.matrix.peak(product_type(dtype)) == 0:
+    dtype, kind = (tensors[access.tensor].dtype for access in nest.operands)
+    if is_float(dtype) or no_products(nest, tensors, arch) is not None:
         return 1
     channels = nest.shape[1]
     pixels = math.prod(nest.shape) // channels
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-    way, weights = Path(arch, 1, "dram", arch.matrix.weights), channels * taps * size_of(dtype)
+    way, weights = Path(arch, 1, "dram", arch.matrix.weights), channels * taps * size_of(kind)
     best, least = 1, min(depthwise_each(nest, tensors, arch)) + way.run(weights).cycles
     for each in range(2, min(channels, max(tile_limits(arch))) + 1):
         cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, each) / arch.matrix.units

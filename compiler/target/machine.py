@@ -9,13 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from compiler.cost.work import depthwise_cycles, least_product_cycles
 from compiler.schedule_ir.layer import Binding
 from compiler.target.array_mapping import roles
 from compiler.target.product_tiles import lanes_take
 from compiler.tensor_ir.arithmetic import computes_exactly
 from compiler.tensor_ir.nest import Access, Nest, Tensor
-from simmodel.arch.dtype import accumulator_of, is_float, product_type, size_of
+from simmodel.arch.dtype import (
+    accumulator_of,
+    is_float,
+    limits,
+    multiplies,
+    product_type,
+    size_of,
+)
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import JOINS, UNARY
@@ -73,13 +82,43 @@ def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tupl
     return (array, vector) if quicker else (vector, array)
 
 
-def no_products(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+def no_products(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
     """Why the array cannot multiply the operands of `nest`, or None."""
-    operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
-    if len(operands) == 1 and arch.matrix.peak(next(iter(operands))) > 0:
-        return None
+    left, right = (tensors[a.tensor].dtype for a in nest.operands)
+    if multiplies(left, right) and arch.matrix.peak(product_type(left)) > 0:
+        return _sums_lack(nest, tensors) if mixed(nest, tensors) else None
     types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
     return f"no {'/'.join(sorted(types))} products on the matrix engine"
+
+
+def mixed(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether `nest` adds up products of 16-bit integers by 8-bit ones."""
+    kinds = [product_type(tensors[access.tensor].dtype) for access in nest.operands]
+    return nest.function == "mul" and nest.reduce == "sum" and kinds == ["int16", "int8"]
+
+
+def _sums_lack(nest: Nest, tensors: Mapping[str, Tensor]) -> str | None:
+    """Why int32 may not hold the sums of `nest`, whatever activations there are, or None. Ranges of
+    products contain 0, so no partial sum is beyond the whole."""
+    left, right = nest.operands
+    weights = tensors[right.tensor].data
+    if weights is None:
+        return "sums of 16-bit numbers times computed 8-bit ones may exceed int32"
+    inner = tuple(
+        axis
+        for axis, affine in enumerate(right.index)
+        if any(dim >= nest.rank for dim, _ in affine.terms)
+    )
+    centred = weights.astype(np.int64) - right.zero
+    up, down = (np.clip(sign * centred, 0, None).sum(inner) for sign in (1, -1))
+    low, high = (end - left.zero for end in limits(tensors[left.tensor].dtype))
+    bias = None if nest.bias is None else tensors[nest.bias.tensor].data
+    added = np.int64(0) if bias is None else bias.astype(np.int64)
+    least = (up * low - down * high + np.minimum(added, 0)).min()
+    most = (up * high - down * low + np.maximum(added, 0)).max()
+    if limits("int32")[0] <= least and most <= limits("int32")[1]:
+        return None
+    return f"sums of 16-bit numbers times 8-bit weights may reach {max(-least, most):.3g} > 2^31"
 
 
 EXACT = 2**24
@@ -150,7 +189,7 @@ def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
 
 
 def vector_lacks(
-    nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
+    nest: Nest, tensors: Mapping[str, Tensor], arch: Arch, *, finishing: bool
 ) -> str | None:
     """Why the vector engine cannot run `nest`, or, `finishing`, the end of it; or None."""
     late = [access for access in (nest.bias, nest.multiplier) if access is not None]
@@ -162,6 +201,8 @@ def vector_lacks(
         return f"the vector engine has no {', '.join(missing)}"
     if finishing:
         return None
+    if mixed(nest, tensors):
+        return no_products(nest, tensors, arch) or "the vector engine has no int16 by int8 products"
     if (form := _missing_form(nest, arch)) is not None:
         return f"{arch.name} has no {form}"
     if is_float(between_type(arch)) or not _has_real_intermediates(nest, tensors, arch):

@@ -1,4 +1,4 @@
-"""Functions that the vector engine lacks, made of those that it has."""
+"""Functions and products that the engines lack, made of those that they have."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.passes import ensured
-from compiler.target.machine import temporary_type
+from compiler.target.bind import unsupported
+from compiler.target.machine import mixed, temporary_type
+from compiler.tensor_ir.fold import as_real
 from compiler.tensor_ir.nest import (
     Access,
+    Dim,
     Nest,
     NestGraph,
     Step,
@@ -19,7 +22,7 @@ from compiler.tensor_ir.nest import (
     dense,
     order_of,
 )
-from compiler.tensor_ir.rewrite import NestRewrite, number_access
+from compiler.tensor_ir.rewrite import NestRewrite, number_access, with_steps, writes_of
 from simmodel.arch.dtype import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, definition, elementwise_form
@@ -125,7 +128,8 @@ def _all_match(
 
 @dataclass(frozen=True)
 class ExpandFunctions(NestRewrite):
-    """Make functions that the vector engine lacks of those that it has.
+    """Make functions that the vector engine lacks of those that it has, and products of 16-bit by
+    8-bit integers that no engine adds up of real numbers.
 
     before:
         s[d0] = silu(x[d0])                    isa: {without: vector.unary.silu}
@@ -135,13 +139,56 @@ class ExpandFunctions(NestRewrite):
     """
 
     @ensured
-    def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` without functions that `arch` lacks, if others can replace them."""
-        if not self.enabled or not arch.isa.without or not is_float(temporary_type(arch)):
+    def apply(self, graph: NestGraph, arch: Arch, real: str = "fp32") -> NestGraph:
+        """`graph` without functions and products that `arch` lacks, if others can replace them;
+        products are of numbers of type `real`."""
+        if not self.enabled:
+            return graph
+        graph = _with_real_products(graph, arch, real)
+        if not arch.isa.without or not is_float(temporary_type(arch)):
             return graph
         made = _FunctionExpansion(graph, arch)
         steps = tuple(step for each in graph.steps for step in made.steps(each))
         return replace(graph, tensors=made.tensors, buffers=made.buffers, steps=steps)
+
+
+def _with_real_products(graph: NestGraph, arch: Arch, kind: str) -> NestGraph:
+    """`graph` with operands of type `kind` of integer products that `arch` can add up only so."""
+    tensors, buffers = dict(graph.tensors), dict(graph.buffers)
+    steps: list[Step] = []
+    for step in graph.steps:
+        made: tuple[Step, ...] = (step,)
+        if isinstance(step, Nest) and mixed(step, tensors) and unsupported(step, tensors, arch):
+            real = _real_product(step, tensors, buffers, kind)
+            if not any(unsupported(each, tensors, arch) for each in real):
+                known = any(writes_of(each) == (real[0].tensor,) for each in steps)
+                made = real[1:] if known else real
+        steps.extend(made)
+    if steps == list(graph.steps):
+        return graph
+    return with_steps(replace(graph, tensors=tensors, buffers=buffers), steps)
+
+
+_SMALLER = 2.0**-15
+"""Makes 16-bit integers real numbers that every type holds."""
+
+
+def _real_product(
+    nest: Nest, tensors: dict[str, Tensor], buffers: dict[str, int], kind: str
+) -> tuple[Nest, Nest]:
+    """What makes the left operand of `nest` real numbers of type `kind`, and `nest` of such."""
+    raw, weights = nest.operands
+    left = as_real(tensors, buffers, raw, kind, _SMALLER)
+    bias, factor = (
+        access and as_real(tensors, buffers, access, factor=by)
+        for access, by in ((nest.bias, _SMALLER), (nest.multiplier, 1 / _SMALLER))
+    )
+    loops = tuple(Dim(f"d{axis}", n) for axis, n in enumerate(tensors[left.tensor].shape))
+    whole = Access(raw.tensor, tuple(map(at, range(len(loops)))), None, _SMALLER, raw.zero)
+    convert = Nest(left.tensor, loops, len(loops), "move", (whole,))
+    operands = left, as_real(tensors, buffers, weights, kind)
+    product = replace(nest, operands=operands, bias=bias, multiplier=factor)
+    return replace(convert, origin=nest.origin, kind=nest.kind), product
 
 
 class _FunctionExpansion:

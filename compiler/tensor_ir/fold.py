@@ -6,10 +6,22 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from compiler.passes import Omittable, Result
 from compiler.tensor_ir.bounds import representable
 from compiler.tensor_ir.build import copies, identity
-from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.nest import (
+    Access,
+    HostNode,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+    dense,
+    order_of,
+)
 from compiler.tensor_ir.rewrite import (
     NestPass,
     private,
@@ -19,7 +31,7 @@ from compiler.tensor_ir.rewrite import (
     with_steps,
     writes_of,
 )
-from simmodel.arch.dtype import is_float
+from simmodel.arch.dtype import NUMPY, is_float
 
 
 class _Merging:
@@ -183,7 +195,7 @@ class FoldBias(NestPass, Omittable):
                 if not free or not is_float(tensors[producer.tensor].dtype):
                     continue
                 if identity(product, step.rank) and _per_column(constant, producer, tensors):
-                    real = _as_fp32(tensors, buffers, constant)
+                    real = as_real(tensors, buffers, constant)
                     biased = replace(merge_tail(producer, step), bias=real)
                     merging.merge(product.tensor, position, biased)
                     break
@@ -201,18 +213,25 @@ def _per_column(constant: Access, producer: Nest, tensors: dict[str, Tensor]) ->
     return all(right.uses(dim) and not left.uses(dim) for dim in used)
 
 
-def _as_fp32(tensors: dict[str, Tensor], buffers: dict[str, int], constant: Access) -> Access:
-    tensor = tensors[constant.tensor]
-    if tensor.dtype == "fp32" or tensor.data is None:
-        return constant
-    name = f"{tensor.name}:fp32"
-    storage = replace(tensor.storage, buffer=name, offset=0)
-    buffers[name] = buffers[tensor.storage.buffer]
+def as_real(
+    tensors: dict[str, Tensor], buffers: dict[str, int], read: Access, kind: str = "fp32",
+    factor: float = 1.0,
+) -> Access:  # fmt: skip
+    """A read of the same numbers, less their zero point and times `factor`, of a dense tensor of
+    type `kind`; one of a constant has its data."""
+    tensor = tensors[read.tensor]
+    if tensor.dtype == kind and factor == 1.0:
+        return read
+    name = ":".join([tensor.name, kind, *([f"{read.zero}"] if read.zero else [])])
     data = tensor.data if tensor.exact is None else tensor.exact
-    tensors[name] = replace(
-        tensor, name=name, dtype="fp32", storage=storage, data=data.astype("float32"), exact=None
-    )
-    return replace(constant, tensor=name)
+    if data is not None:
+        data = (data.astype("float32") - np.float32(read.zero)) * np.float32(factor)
+        data = data.astype(NUMPY[kind])
+    storage = Storage(name, 0, dense(tensor.shape, order_of(tensor.shape, tensor.storage.strides)))
+    buffers[name] = tensor.elements
+    uncertain = tensor.uncertain * factor
+    tensors[name] = Tensor(name, tensor.shape, kind, storage, data, uncertain=uncertain)
+    return replace(read, tensor=name, zero=0)
 
 
 @dataclass(frozen=True)

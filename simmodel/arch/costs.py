@@ -73,7 +73,7 @@ class EnergyTable(FrozenModel):
     interface: Literal["own", "shared"] = "own"
     """To DRAM: pads and controllers of its own, or a port of the system's, which serves others."""
     mac: dict[ElementType, Energy] = {}
-    """One multiply-accumulate with its operand registers, by element type."""
+    """One multiply-accumulate with its operand registers, by element type; int16: by int8."""
     vector: VectorEnergy = VectorEnergy()
     memories: dict[MemoryRole, MemoryEnergy] = {}
     links: dict[str, EnergyPerByte] = {}

@@ -111,9 +111,15 @@ def accumulator_of(name: str) -> str:
 
 
 def product_type(name: str) -> str:
-    """The type whose matrix rate applies to products of type `name`: signed and unsigned share
-    one."""
-    return "int8" if name == "uint8" else name
+    """The type whose matrix rate applies to products with a left operand of type `name`: signed and
+    unsigned share one."""
+    return {"uint8": "int8", "uint16": "int16"}.get(name, name)
+
+
+def multiplies(left: str, right: str) -> bool:
+    """Whether engines have products of these types: of one, or of 16-bit integers by 8-bit ones."""
+    kinds = product_type(left), product_type(right)
+    return kinds[0] == kinds[1] or kinds == ("int16", "int8")
 
 
 @cache

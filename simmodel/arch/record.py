@@ -150,7 +150,8 @@ class Matrix(FrozenModel):
     """Whether pixels of the left operand may overlap in memory: then the columns of a kernel row
     join the channels in one reduction where both operands have them side by side."""
     rate: dict[ElementType, Annotated[float, Field(gt=0)]] = {"int8": 1.0}
-    """MACs per cell and cycle, by element type; a type that is missing is not supported."""
+    """MACs per cell and cycle, by element type; a type that is missing is not supported. int16: of
+    activations of 16 bits by weights of 8."""
     units: PositiveInt = 1
     """Engines of this kind in each core, all alike, each with a queue of its own; they share the
     work of a tile."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from simmodel.arch.dtype import PACKED, SIZES, accumulator_of, is_float, limits, product_type
+from simmodel.arch.dtype import PACKED, SIZES, accumulator_of, is_float, limits, multiplies
 from simmodel.isa.region import Address, Operand, Terms
 
 Breaches = Iterator[tuple[str, str]]
@@ -97,9 +97,9 @@ def alike(dst: Operand, **operands: Operand | None) -> Breaches:
 
 
 def multiplied(a: Operand, w: Operand, **sums: Operand | None) -> Breaches:
-    """Factors of different types, and `sums` that are not of the accumulator's."""
-    if product_type(a.dtype) != product_type(w.dtype):
-        yield "type", f"a is {a.dtype} and w {w.dtype}, expected one type"
+    """Factors of types that nothing multiplies, and `sums` that are not of the accumulator's."""
+    if not multiplies(a.dtype, w.dtype):
+        yield "type", f"a is {a.dtype} and w {w.dtype}, expected one type, or int16 and int8"
     for name, operand in sums.items():
         yield from typed(name, operand, accumulator_of(a.dtype))
 

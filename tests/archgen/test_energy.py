@@ -30,7 +30,7 @@ from archgen.energy.sensitivity import events_of
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import shipped_table
 from archgen.outcomes.rows import energy_row
-from archgen.schema import load_archs, shipped_names
+from archgen.schema import load_arch, load_archs, shipped_names
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import Binary, Copy, Gemm, Item, Loop, Unary, Window
@@ -419,6 +419,11 @@ def _mean_ratios(known: list[Point], ratio: Callable[[Point], float]) -> list[fl
     for point in known:
         votes.setdefault(point.voter, []).append(math.log(ratio(point)))
     return [math.exp(sum(values) / len(values)) for values in votes.values()]
+
+
+def test_a_product_of_16_by_8_bits_is_two_products_of_8_bits_and_one_sum() -> None:
+    mac = costs_of(load_arch("ethos-u55-like")).mac
+    assert 1.5 * mac["int8"].value < mac["int16"].value < 2 * mac["int8"].value
 
 
 def test_a_lower_supply_saves_on_the_chip_alone() -> None:

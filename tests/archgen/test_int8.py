@@ -96,6 +96,17 @@ def test_the_rest_of_a_half_quantized_network_is_quantized(tmp_path: Path) -> No
     assert [each.op_type for each in graph.node].count("Relu") == 1
 
 
+def test_activations_of_16_bits_by_weights_of_8_are_quantized_already(tmp_path: Path) -> None:
+    nodes = [
+        *through_integers("x"),
+        node("DequantizeLinear", ["w", "s", "nil"], ["wd"]),
+        node("Conv", ["x_d", "wd"], ["y"]),
+    ]
+    constants = {"w": integers(4, 4, 1, 1), "s": CODE["s"], "z": np.uint16(9), "nil": np.int8(0)}
+    source = network([1, 4, 5, 5], nodes, constants, opset=21)
+    assert made(source, tmp_path).note == "quantized already; used as it is"
+
+
 def test_weights_that_are_integers_keep_their_scales(tmp_path: Path) -> None:
     scales = np.linspace(0.01, 0.04, 4, dtype=np.float32)
     nodes = [

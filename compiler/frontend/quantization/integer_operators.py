@@ -1,10 +1,10 @@
 """Convolutions and matrix products between quantized tensors, as the integer operators they are.
 
 QConv(x, w, [b]), QConvTranspose(x, w, [b]) and QMatMul(a, b, [bias]) of domain archgen multiply
-int8 or uint8 numbers, add an int32 bias, and give y_type: "int8" or "uint8" (requantized by y_scale
-and y_zero, clamped to clip_lo..clip_hi), "float32" (the real numbers) or "int32" (the
-accumulators). A Relu or Clip before the quantization is a clamp of the integers, exactly, because
-quantization is monotonic.
+int8 or uint8 weights by integers of 8 or 16 bits, add an int32 bias, and give y_type: such an
+integer type (requantized by y_scale and y_zero, clamped to clip_lo..clip_hi; 16 bits only of
+16 bits), "float32" (the real numbers) or "int32" (the accumulators). A Relu or Clip before the
+quantization is a clamp of the integers, exactly, because quantization is monotonic.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from compiler.frontend.quantization.move_quantize import (
     BYTES,
+    CODES,
     Quantization,
     dequantized,
     quantization_of,
@@ -75,7 +76,7 @@ def _between_conversions(node: ir.Node) -> bool:
         columns = len(static_shape(required(node, 1))) - 1
         axis = 0 if int_attr(node, "transB", 0) else columns
     x, w, bias = dequantized(node.inputs[0]), dequantized(node.inputs[1]), input_of(node, 2)
-    if not (_are_bytes(x) and _are_bytes(w, axis)) or x is None or w is None:
+    if not (_quantized_to(x, CODES) and _quantized_to(w, BYTES, axis)) or x is None or w is None:
         return False
     how = w[1]
     if window:
@@ -90,7 +91,9 @@ def _between_conversions(node: ir.Node) -> bool:
         how = replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
     integers = _integer_bias(bias, x[1], how)
     extra = bias if integers is None else None
-    nodes, result, dtype = _tail(node) if extra is None else ([node], _REAL, ir.DataType.FLOAT)
+    kinds = BYTES if x[1].dtype in BYTES else CODES
+    tail = _tail(node, kinds) if extra is None else ([node], _REAL, ir.DataType.FLOAT)
+    nodes, result, dtype = tail
     make = Rewriter(nodes[-1], nodes)
     right = w[0]
     if not window and not axis:
@@ -125,9 +128,12 @@ def _operands(
     return {f"{x}_zero": zero, f"{x}_scale": scale, f"{w}_zero": zeros, f"{w}_scale": [*scales]}
 
 
-def _are_bytes(found: tuple[ir.Value, Quantization] | None, axis: int | None = None) -> bool:
-    """Whether a value is dequantized from bytes, per tensor or per index of `axis`."""
-    if found is None or found[1].dtype not in BYTES:
+def _quantized_to(
+    found: tuple[ir.Value, Quantization] | None, kinds: Sequence[ir.DataType],
+    axis: int | None = None,
+) -> bool:  # fmt: skip
+    """Whether a value is dequantized from one of `kinds`, per tensor or per index of `axis`."""
+    if found is None or found[1].dtype not in kinds:
         return False
     return found[1].per_tensor or found[1].axis == axis
 
@@ -141,16 +147,18 @@ def _integer_bias(value: ir.Value | None, x: Quantization, w: Quantization) -> i
     return found[0] if matches and len(static_shape(found[0])) == 1 else None
 
 
-def _tail(node: ir.Node) -> tuple[list[ir.Node], Attributes, ir.DataType]:
-    """`node`, what follows it to its quantization, through at most one clamp, and what the last of
-    them makes; floats of `node` alone where no such quantization follows."""
+def _tail(
+    node: ir.Node, kinds: Sequence[ir.DataType]
+) -> tuple[list[ir.Node], Attributes, ir.DataType]:
+    """`node`, what follows it to its quantization to one of `kinds`, through at most one clamp, and
+    what the last of them makes; floats of `node` alone where no such quantization follows."""
     nodes, bounds = [node], (-np.inf, np.inf)
     follower = sole_consumer(node.outputs[0])
     if follower is not None and (clamp := _clamp(follower)) is not None:
         nodes, bounds = [node, follower], clamp
         follower = sole_consumer(follower.outputs[0])
     how = quantization_of(follower) if is_op(follower, "QuantizeLinear") else None
-    if follower is None or how is None or not how.per_tensor or how.dtype not in BYTES:
+    if follower is None or how is None or not how.per_tensor or how.dtype not in kinds:
         return [node], _REAL, ir.DataType.FLOAT
     low, high = map(how.quantize, bounds)
     made: Attributes = {

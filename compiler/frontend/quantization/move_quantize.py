@@ -35,7 +35,9 @@ from compiler.frontend.rewrite import (
 from compiler.passes import Omittable
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-"""The element types that integer operators multiply."""
+"""The element types of weights that integer operators multiply."""
+CODES = (*BYTES, ir.DataType.INT16, ir.DataType.UINT16)
+"""The element types of activations that integer operators multiply by these."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,12 @@ def data_inputs(node: ir.Node) -> int:
     return len(node.inputs) if is_op(node, "Concat") else 1
 
 
-def works_on_integers(node: ir.Node) -> bool:
-    """Whether mover `node` takes integers and then moves the same elements."""
-    if is_op(node, "MaxPool"):
-        return len(node.outputs) == 1
+def works_on_integers(node: ir.Node, how: Quantization) -> bool:
+    """Whether mover `node` takes integers quantized as `how` and then moves the same elements."""
+    if how.dtype not in CODES:
+        return False
+    if is_op(node, "MaxPool"):  # ONNX has none of 16 bits
+        return len(node.outputs) == 1 and how.dtype in BYTES
     if is_op(node, "Resize"):
         crops = str_attr(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
         return str_attr(node, "mode", "nearest") == "nearest" and not crops
@@ -198,13 +202,11 @@ class HoistQuantize(GraphPass, Omittable):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Rewrite one operator whose results are all quantized alike."""
-        if not is_op(node, *MOVERS) or not works_on_integers(node):
+        readers = _quantizers(node) if is_op(node, *MOVERS) else []
+        wanted = quantization_of(readers[0]) if readers and _worth_it(node) else None
+        if wanted is None or not works_on_integers(node, wanted):
             return False
-        readers = _quantizers(node)
-        if not readers or not _worth_it(node):
-            return False
-        wanted = quantization_of(readers[0])
-        if wanted is not None and not wanted.per_tensor:
+        if not wanted.per_tensor:
             axis = moved_axis(node, wanted.axis, back=True)
             wanted = None if axis is None else replace(wanted, axis=axis)
         if wanted is not None:
@@ -221,7 +223,7 @@ def _quantizers(node: ir.Node) -> list[ir.Node]:
         if is_op(reader, "QuantizeLinear") and reader.graph is node.graph
     ]
     first = kinds[0] if kinds else None
-    if first is None or first.dtype not in BYTES or len(kinds) < len(readers):
+    if first is None or len(kinds) < len(readers):
         return []
     alike = all(how is not None and how.same_as(first) for how in kinds)
     return readers if alike and not any(out.is_graph_output() for out in node.outputs) else []
@@ -323,10 +325,10 @@ class SinkDequantize(GraphPass, Omittable):
 def _sink(node: ir.Node) -> bool:
     count = data_inputs(node)
     pairs = [pair for pair in map(dequantized, node.inputs[:count]) if pair is not None]
-    if not pairs or len(pairs) < count or not works_on_integers(node):
+    if not pairs or len(pairs) < count or not works_on_integers(node, pairs[0][1]):
         return False
     how, convert = pairs[0][1], required(node, 0).producer()
-    if convert is None or how.dtype not in BYTES or not all(p[1].same_as(how) for p in pairs):
+    if convert is None or not all(p[1].same_as(how) for p in pairs):
         return False
     axis = how.axis if how.per_tensor else moved_axis(node, how.axis)
     if axis is None:
