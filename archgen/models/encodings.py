@@ -15,7 +15,7 @@ fields of QuantizeLinear (2.0.0).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,10 @@ from archgen.models.errors import ModelError
 from archgen.schema.tree import guess
 
 SUFFIX = ".encodings"
-_BITS = (8, 16, 32)
+_KINDS = ("int8", "uint8", "int16", "uint16", "int32")
 _COLUMNS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": -1}
 """Axis of the weights' output channels, by the operator that reads them."""
-_MOVING = (
-    "Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"
-)  # fmt: skip
+_MOVING = ("Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators whose result is quantized like what they read."""
 _SHOWN = 8
 """Mistakes that are named."""
@@ -52,23 +50,13 @@ class TensorEncoding:
     axis: int | None = None
     """None: not said; only where there are several scales does it matter."""
 
-    def quantized(self, values: NDArray[Any], axis: int) -> NDArray[Any]:
-        """`values` as integers; scales lie along `axis`."""
-        shape = [-1 if d == axis else 1 for d in range(values.ndim)]
-        scale, zero = (e.reshape(shape) if e.size > 1 else e for e in (self.scale, self.zero))
-        limits = np.iinfo(self.kind)
-        integers = np.rint(values / scale) + zero
-        made: NDArray[Any] = np.clip(integers, limits.min, limits.max).astype(self.kind)
-        return made.reshape(values.shape)
-
 
 def with_encodings(proto: onnx.ModelProto, path: Path) -> None:
     """Write the encodings of the file `path` into `proto`, a network in floating point.
 
     Raises ModelError with everything that is wrong with them.
     """
-    wrong: list[str] = []
-    encodings = _read(path, wrong)
+    encodings, wrong = _read(path)
     graph = proto.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     ports = [port.name for port in graph.input if port.name not in constants]
@@ -78,16 +66,14 @@ def with_encodings(proto: onnx.ModelProto, path: Path) -> None:
         for name in encodings
         if name not in known
     ]
+    encodings |= _biases(graph, encodings, constants)
+    writer = _Writer(proto, encodings)
+    for tensor in (constants[name] for name in encodings if name in constants):
+        wrong += writer.quantize_constant(tensor)
     if wrong:
         more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
         raise ModelError(*(f"{path}: {mistake}" for mistake in (*wrong[:_SHOWN], *more)))
-    encodings |= _biases(graph, encodings, constants)
-    writer = _Writer(proto, encodings)
-    for name in ports:
-        writer.quantize_input(name)
-    for name in (name for name in encodings if name in constants):
-        writer.quantize_constant(constants[name])
-    writer.quantize_results()
+    writer.quantize_values(ports)
 
 
 def _biases(
@@ -114,40 +100,41 @@ class _Writer:
 
     def __init__(self, proto: onnx.ModelProto, encodings: Mapping[str, TensorEncoding]) -> None:
         self.graph, self.encodings = proto.graph, encodings
-        own = {"": 0} | {each.domain: each.version for each in proto.opset_import}
+        own = {each.domain: each.version for each in proto.opset_import}
         self.domain = ""
-        if own[""] < 21 and any(e.kind.endswith("16") for e in encodings.values()):
+        if own.get("", 0) < 21 and any(e.kind.endswith("16") for e in encodings.values()):
             self.domain = "com.microsoft"  # ONNX itself has 16 bits from operator set 21 on
             if self.domain not in own:
                 proto.opset_import.append(helper.make_opsetid(self.domain, 1))
         self.first: list[onnx.NodeProto] = []
         """Nodes that go before all others."""
 
-    def quantize_input(self, name: str) -> None:
-        """Let all readers of an input read it quantized."""
-        if name in self.encodings:
-            for node in self.graph.node:
-                _rename(node.input, name, f"{name}__rounded")
-            self.first += self._pair(name, name, f"{name}__rounded")
-
-    def quantize_constant(self, tensor: onnx.TensorProto) -> None:
-        """Keep a constant as integers."""
+    def quantize_constant(self, tensor: onnx.TensorProto) -> list[str]:
+        """Keep a constant as integers; gives what hinders that."""
         name, encoding = tensor.name, self.encodings[tensor.name]
         values = numpy_helper.to_array(tensor)
         axis = encoding.axis if encoding.axis is not None else self._columns(name, values.ndim)
-        if encoding.scale.size not in (1, values.shape[axis]):
-            raise ModelError(
-                f"tensor {name!r}: its encoding has {encoding.scale.size} scales, "
-                f"its shape is {list(values.shape)}"
-            )
-        integers = encoding.quantized(values, axis)
+        count = encoding.scale.size
+        if count not in (1, *values.shape[axis : axis + 1]):
+            shape = list(values.shape)
+            return [f"tensor {name!r}: its encoding has {count} scales, its shape is {shape}"]
+        shape = [-1 if d == axis and count > 1 else 1 for d in range(values.ndim)]
+        limits = np.iinfo(encoding.kind)
+        integers = np.rint(values / encoding.scale.reshape(shape)) + encoding.zero.reshape(shape)
+        integers = np.clip(integers, limits.min, limits.max).astype(encoding.kind)
         self.first.append(self._node("DequantizeLinear", f"{name}__quantized", name, name, axis))
         tensor.CopyFrom(numpy_helper.from_array(integers, f"{name}__quantized"))
         for port in [port for port in self.graph.input if port.name == name]:
             self.graph.input.remove(port)
+        return []
 
-    def quantize_results(self) -> None:
-        """Quantize what nodes compute, right behind them."""
+    def quantize_values(self, ports: Sequence[str]) -> None:
+        """Let all readers of `ports` read them quantized, and quantize what nodes compute, right
+        behind them."""
+        for name in (name for name in ports if name in self.encodings):
+            for node in self.graph.node:
+                _rename(node.input, name, f"{name}__rounded")
+            self.first += self._pair(name, name, f"{name}__rounded")
         nodes = list(self.first)
         for node in list(self.graph.node):
             nodes.append(node)
@@ -158,7 +145,7 @@ class _Writer:
         self.graph.node.extend(nodes)
 
     def _pair(self, name: str, source: str, target: str) -> list[onnx.NodeProto]:
-        if np.dtype(self.encodings[name].kind).itemsize > 2:  # nothing rounds to 32 bits
+        if self.encodings[name].kind == "int32":  # nothing rounds to 32 bits
             return [helper.make_node("Identity", [source], [target])]
         between = f"{name}__quantized"
         return [
@@ -178,18 +165,14 @@ class _Writer:
                 self.graph.initializer.append(numpy_helper.from_array(made, f"{name}__{part}"))
         several: dict[str, Any] = {"axis": axis} if encoding.scale.size > 1 else {}
         inputs = [source, *(f"{name}__{part}" for part in parts)]
-        return helper.make_node(
-            kind, inputs, [target], f"{name}__{kind}", domain=self.domain, **several
-        )
+        label = f"{name}__{kind}"
+        return helper.make_node(kind, inputs, [target], label, domain=self.domain, **several)
 
     def _columns(self, name: str, rank: int) -> int:
         """The axis of a constant's output channels."""
-        for node in self.graph.node:
-            if name in node.input:
-                axis = _COLUMNS.get(node.op_type, 0)
-                turned = any(a.name == "transB" and a.i for a in node.attribute)
-                return 0 if turned or rank < 2 else axis % rank
-        return 0
+        node = next((node for node in self.graph.node if name in node.input), None)
+        turned = node is None or any(a.name == "transB" and a.i for a in node.attribute)
+        return 0 if node is None or turned or rank < 2 else _COLUMNS.get(node.op_type, 0) % rank
 
 
 def _rename(names: Any, old: str, new: str) -> None:
@@ -198,19 +181,20 @@ def _rename(names: Any, old: str, new: str) -> None:
             names[place] = new
 
 
-def _read(path: Path, wrong: list[str]) -> dict[str, TensorEncoding]:
-    """Encodings by tensor, of those that are integers; mistakes go to `wrong`."""
+def _read(path: Path) -> tuple[dict[str, TensorEncoding], list[str]]:
+    """Encodings by tensor, of those that are integers, and mistakes."""
     try:
         content = json.loads(path.read_text())
-        groups = [content[n] for n in ("activation_encodings", "param_encodings") if n in content]
-        groups += [content["encodings"]] if "encodings" in content else []
+        known = [
+            n for n in ("activation_encodings", "param_encodings", "encodings") if n in content
+        ]
     except (OSError, ValueError, TypeError) as mistake:
         raise ModelError(f"{path} cannot be read: {mistake}") from None
     found: dict[str, TensorEncoding] = {}
-    if not groups:
-        wrong.append("has no 'activation_encodings', 'param_encodings' or 'encodings'")
-    for group in groups:
-        for name, parts in _by_tensor(group):
+    wrong = [] if known else ["has no 'activation_encodings', 'param_encodings' or 'encodings'"]
+    for group in (content[name] for name in known):
+        listed = [] if isinstance(group, dict) else [(str(e.get("name", "")), [e]) for e in group]
+        for name, parts in group.items() if isinstance(group, dict) else listed:
             try:
                 encoding = _encoding(parts)
             except (KeyError, TypeError, ValueError, IndexError) as mistake:
@@ -219,54 +203,30 @@ def _read(path: Path, wrong: list[str]) -> dict[str, TensorEncoding]:
                 continue
             if encoding is not None:
                 found[name] = encoding
-    return found
-
-
-def _by_tensor(group: Any) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """Name and parts of each tensor, in any of the three forms."""
-    if isinstance(group, dict):
-        yield from group.items()
-    else:
-        yield from ((str(each.get("name", "")), [each]) for each in group)
+    return found, wrong
 
 
 def _encoding(parts: Sequence[Mapping[str, Any]]) -> TensorEncoding | None:
     """One encoding; None where the tensor stays in floating point."""
     first = parts[0]
-    if first.get("block_size") or first.get("enc_type", "PER_TENSOR") not in (
-        "PER_TENSOR", "PER_CHANNEL",
-    ):  # fmt: skip
+    by_block = first.get("enc_type", "PER_TENSOR") not in ("PER_TENSOR", "PER_CHANNEL")
+    if by_block or first.get("block_size"):
         raise ValueError("scales by blocks are not read; export it by tensor or by channel")
     if "y_scale" in first:
-        scale = _floats(first["y_scale"])
+        kind, scale = str(first["output_dtype"]), np.atleast_1d(first["y_scale"])
         zero = np.broadcast_to(np.asarray(first.get("y_zero_point", 0), np.int64), scale.shape)
-        kind = str(first["output_dtype"])
-        _check_bits(np.dtype(kind).itemsize * 8 if kind.lstrip("u").startswith("int") else 0, kind)
-        return TensorEncoding(kind, scale, zero, first.get("axis"))
-    if str(first.get("dtype", "int")).lower() != "int":
+    elif str(first.get("dtype", "int")).lower() != "int":
         return None
-    bits = int(first["bw"] if "bw" in first else first["bitwidth"])
-    _check_bits(bits, f"int{bits}")
-    scale = _floats(_flat(part["scale"] for part in parts))
-    offset = np.asarray(_flat(part["offset"] for part in parts), np.int64)
-    # Integers count from the offset on: around the middle, what is meant is signed.
-    middle = 1 << (bits - 1)
-    if bits == 32 or np.isin(offset, (-middle, 1 - middle)).all():
-        return TensorEncoding(f"int{bits}", scale, np.zeros(scale.shape, np.int64))
-    return TensorEncoding(f"uint{bits}", scale, -offset)
-
-
-def _check_bits(bits: int, kind: str) -> None:
-    if bits not in _BITS:
-        raise ValueError(f"{kind}: expected integers of {', '.join(map(str, _BITS))} bits")
-
-
-def _floats(values: Any) -> NDArray[np.float32]:
-    scale = np.atleast_1d(np.asarray(values, np.float32))
+    else:
+        bits = int(first["bw"] if "bw" in first else first["bitwidth"])
+        scale = np.concatenate([np.atleast_1d(part["scale"]) for part in parts])
+        zero = -np.concatenate([np.atleast_1d(part["offset"]) for part in parts]).astype(np.int64)
+        # Integers count from the offset on: around the middle, what is meant is signed.
+        middle = 1 << (bits - 1)
+        signed = bits == 32 or np.isin(zero, (middle, middle - 1)).all()
+        kind, zero = (f"int{bits}", 0 * zero) if signed else (f"uint{bits}", zero)
+    if kind not in _KINDS:
+        raise ValueError(f"{kind}: expected integers of 8, 16 or 32 bits")
     if scale.ndim != 1 or not (scale > 0).all():
         raise ValueError("scales are numbers above 0, one or a list")
-    return scale
-
-
-def _flat(values: Iterable[Any]) -> list[Any]:
-    return [each for part in values for each in (part if isinstance(part, list) else [part])]
+    return TensorEncoding(kind, scale.astype(np.float32), zero, first.get("axis"))

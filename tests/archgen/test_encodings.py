@@ -95,7 +95,7 @@ def test_what_is_wrong_with_encodings_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(path)
     text = str(caught.value)
-    assert "'v': int4: expected integers of 8, 16, 32 bits" in text
+    assert "'v': uint4: expected integers of 8, 16 or 32 bits" in text
     assert "'zz': the network has none of that name; did you mean 'z'?" in text
     path.write_text("{}")
     with pytest.raises(ModelError, match="activation_encodings"):
