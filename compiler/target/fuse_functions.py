@@ -71,17 +71,6 @@ class _Mark:
     """Expression that it computes, in normal form."""
 
 
-def _marks(arch: Arch) -> list[_Mark]:
-    return [
-        _Mark(name, function.operands[:count], function.parameters, normal(term))
-        for count, table in enumerate((UNARY, BINARY, TERNARY), 1)
-        for name, function in table.items()
-        if arch.isa.has(elementwise_form(name, count))
-        for term in function.terms
-        if len(functions_in(term)) > 1
-    ]
-
-
 class _Fusion:
     """Fusion of one graph for one machine."""
 
@@ -91,7 +80,14 @@ class _Fusion:
             step.tensor: _does(step) for step in like.steps if isinstance(step, Nest)
         }  # fmt: skip
         self.tensors, self.buffers = dict(graph.tensors), dict(graph.buffers)
-        self.marks = _marks(arch)
+        self.marks = [
+            _Mark(name, function.operands[:count], function.parameters, normal(term))
+            for count, table in enumerate((UNARY, BINARY, TERNARY), 1)
+            for name, function in table.items()
+            if arch.isa.has(elementwise_form(name, count))
+            for term in function.terms
+            if len(functions_in(term)) > 1
+        ]
         self.heads = {mark.term[0] for mark in self.marks if isinstance(mark.term, tuple)}
         self.made, self.readers = producers(graph), readers(graph)
         self.private = private(graph)

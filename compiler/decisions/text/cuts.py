@@ -186,15 +186,15 @@ def slicing_of(
 def covers(parts: Sequence[Box], shape: tuple[int, ...]) -> bool:
     """Whether disjoint boxes fill a tensor."""
     volumes = sum(math.prod(size for _, size in part) for part in parts)
-    apart = not any(_meet(a, b) for n, a in enumerate(parts) for b in parts[:n])
-    return apart and volumes == math.prod(shape)
-
-
-def _meet(a: Box, b: Box) -> bool:
-    return all(
-        low < other + more and other < low + size
-        for (low, size), (other, more) in zip(a, b, strict=True)
+    apart = all(
+        any(
+            low >= other + more or other >= low + size
+            for (low, size), (other, more) in zip(a, b, strict=True)
+        )
+        for n, a in enumerate(parts)
+        for b in parts[:n]
     )
+    return apart and volumes == math.prod(shape)
 
 
 def _splittable(layer: Layer) -> set[int]:

@@ -201,7 +201,10 @@ class Outlines:
         rows = ((names.get(name, -1), row) for name, row in group.residency.items())
         reserved = tuple(sorted(group.reserved.items()))
         placed = tuple(sorted(rows, key=itemgetter(0)))
-        return (*layers, results, reserved, placed, _starts_in_slices(group))
+        # Where tensors begin in buffers decides what fits only where these are cut into slices.
+        sliced = (name for name, home in group.shared.items() if home.slices > 1)
+        starts = tuple(group.tensors[name].storage.offset for name in sliced)
+        return (*layers, results, reserved, placed, starts)
 
     def layer(self, layer: Layer) -> Outlined:
         """What is known of one layer."""
@@ -235,13 +238,6 @@ def _outline_of(tensor: Tensor) -> Outline:
         return own
     kind = type(rows).__name__
     return (*own, kind, rows.axis, _outline_of(rows.table), _outline_of(rows.index))
-
-
-def _starts_in_slices(group: Group) -> tuple[int, ...]:
-    """Where tensors begin in buffers that are cut into slices: only there it decides what fits."""
-    return tuple(
-        group.tensors[name].storage.offset for name, home in group.shared.items() if home.slices > 1
-    )
 
 
 def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import chain, groupby
 
 from compiler.cost.multicast import between_cores
 from compiler.geometry.boxes import layer_needs
@@ -203,26 +203,21 @@ def _candidate(joint: BufferViews, groups: Mapping[int, Group], prices: Prices) 
         for name in own
     }
     item = size_of(joint.whole.dtype)
-    moved = (n for p, group in groups.items() for n in (*_stores(group, names[p]), *_loads(group)))
-    saved = sum(joint.tensors[name].elements for name in moved if name in own) * item
-    makers = [p for p, group in groups.items() if _stores(group, names[p])]
-    size, ends = math.prod(room) * item, (min(makers), max(groups))
-    return KeptBuffer(
-        joint.whole.name, "local", 1, size, *ends, saved, joint, kept, frozenset(groups)
-    )
-
-
-def _stores(group: Group, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in group.results]
-
-
-def _loads(group: Group) -> Iterator[str]:
-    """What its layers read that it does not make, as often as they do."""
-    return (
+    # Stores, and what layers read that their group does not make, as often as they do.
+    stores = {p: [n for n in names[p] if n in group.results] for p, group in groups.items()}
+    loads = (
         name
+        for group in groups.values()
         for layer in group.layers
         for name in layer.inputs
         if name not in group.producer_positions
+    )
+    moved = (*chain.from_iterable(stores.values()), *loads)
+    saved = sum(joint.tensors[name].elements for name in moved if name in own) * item
+    makers = [p for p, stored in stores.items() if stored]
+    size, ends = math.prod(room) * item, (min(makers), max(groups))
+    return KeptBuffer(
+        joint.whole.name, "local", 1, size, *ends, saved, joint, kept, frozenset(groups)
     )
 
 
