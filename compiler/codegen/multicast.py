@@ -420,7 +420,9 @@ def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _Split
     # What is contiguous at both ends stays so in parts.
     joined = whole if whole.before else merged(whole)
     assert isinstance(joined, Copy)
-    axis = _split_axis(joined, len(cores))
+    # The slowest dimension that can be cut into so many parts.
+    able = [axis for axis, extent in enumerate(joined.src.shape) if extent >= len(cores)]
+    axis = max(able, key=lambda a: abs(joined.dst.strides[a]), default=None)
     if axis is None:
         return None
     extent = joined.src.shape[axis]
@@ -447,12 +449,6 @@ def _partial_copy(copy: Copy, axis: int, start: int, end: int) -> Copy:
     )
     ahead = (*before[:axis], 0 if start else before[axis], *before[axis + 1 :])
     return replace(copy, src=src, dst=dst, before=ahead if src.shape != dst.shape else ())
-
-
-def _split_axis(copy: Copy, count: int) -> int | None:
-    """The slowest dimension that can be cut into `count` parts."""
-    axes = [axis for axis, extent in enumerate(copy.src.shape) if extent >= count]
-    return max(axes, key=lambda a: abs(copy.dst.strides[a]), default=None)
 
 
 def _pays(whole: Copy, part: Copy, alike: int, means: _Means) -> bool:

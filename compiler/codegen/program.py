@@ -283,7 +283,9 @@ class ProgramCode(OffChip):
         for buffer in sorted(() if leaf.waited else leaf.reads):
             yield from earlier(self.writers, buffer)
         for buffer in sorted(leaf.writes):
-            for other in (*self._neighbours(buffer), *(self.tables & {buffer})):
+            # Buffers that share bytes with this one, which lives later.
+            beside = (name for name in self.overlaps[buffer] if name != buffer)
+            for other in (*beside, *(self.tables & {buffer})):
                 yield from earlier(self.users, other)
             if buffer in self.shared:
                 home = self.shared[buffer]
@@ -301,10 +303,6 @@ class ProgramCode(OffChip):
         for start, span in self._stages.values():
             if span.last < number and low < start + span.size and start < low + size:
                 yield span.last
-
-    def _neighbours(self, buffer: str) -> list[str]:
-        """Buffers that share bytes with `buffer`, which lives later: all but itself."""
-        return [name for name in self.overlaps[buffer] if name != buffer]
 
     def allot(self, number: int, buffer: str, size: int) -> Stage | None:
         """Room in shared memory for what is on its way in a step: other than that of the step

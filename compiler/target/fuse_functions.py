@@ -135,10 +135,10 @@ class _Fusion:
         if step.parameters and not definition(step.function, len(step.operands)).does:
             return None
         late = step.bias is not None or step.multiplier is not None
-        return None if late or not all(map(self._real, step.operands)) else step
-
-    def _real(self, access: Access) -> bool:
-        return access.scale is not None or is_float(self.tensors[access.tensor].dtype)
+        real = (
+            a.scale is not None or is_float(self.tensors[a.tensor].dtype) for a in step.operands
+        )
+        return None if late or not all(real) else step
 
     def _cuts(self, position: int) -> Iterator[Cut]:
         """Sets of steps that end in the one at `position`, without other readers in between; the

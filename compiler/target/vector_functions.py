@@ -225,14 +225,14 @@ class _FunctionExpansion:
         """The expression of a function that the machine lacks; None: it has the function, or there
         is no definition. For integers these functions differ."""
         form = elementwise_form(nest.function, len(nest.operands)) if nest.elementwise else ""
-        if not form or self.arch.isa.has(form) or not all(map(self._real, nest.operands)):
+        real = (
+            a.scale is not None or is_float(self.tensors[a.tensor].dtype) for a in nest.operands
+        )
+        if not form or self.arch.isa.has(form) or not all(real):
             return None
         names = definition(nest.function, len(nest.operands)).operands[: len(nest.operands)]
         found = self._made_of((nest.function, *names), frozenset())
         return found if isinstance(found, tuple) else None
-
-    def _real(self, access: Access) -> bool:
-        return access.scale is not None or is_float(self.tensors[access.tensor].dtype)
 
     def _made_of(self, term: Term, seen: frozenset[str]) -> Term | None:
         """`term` in functions of the machine; None: there is none."""

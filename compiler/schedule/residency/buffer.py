@@ -261,7 +261,8 @@ class GroupBufferMaker(BufferList):
         shape = largest((size for w in walked for size in w.hold_sizes(name)), len(tensor.shape))
         strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
         made = self.group.producer_positions.get(name)
-        readers = self.group.internal_readers.get(name) or _readers(self.group, name)
+        reading = (p for p, layer in enumerate(self.group.layers) if name in layer.inputs)
+        readers = self.group.internal_readers.get(name) or tuple(reading)
         again = any(len(w.moments) * w.repeats > 1 for w in walked)
         stays = any(_stays(w, name) for w in walked)
         rolled = any(name in w.rolled for w in walked)
@@ -316,7 +317,3 @@ def _stays(walked: TileTrace, name: str) -> bool:
     """Whether a tensor's buffer keeps its place in the tensor over several tiles."""
     origins = {m.holds[name].origin for m in walked.moments if name in m.holds}
     return len(walked.moments) > 1 and len(origins) == 1
-
-
-def _readers(group: Group, name: str) -> tuple[int, ...]:
-    return tuple(p for p, layer in enumerate(group.layers) if name in layer.inputs)
