@@ -112,8 +112,11 @@ def save_frame(frame: pd.DataFrame, folder: Path) -> None:
 
 
 def records(frame: Frame) -> list[Record]:
-    """The rows of `frame`."""
-    columns = {str(name): frame[name].tolist() for name in frame}
+    """The rows of `frame`; what is missing in a column of pandas' own types is None."""
+    columns = {
+        str(name): [None if value is pd.NA else value for value in frame[name].tolist()]
+        for name in frame
+    }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -108,7 +108,8 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
             instruction = line.sites[site].instruction
             yield found_at(line.program, "unwritten", message, line.owners[site], instruction)
     for port in line.program.outputs:
-        written.constant(*port.operand.bounds)
+        if written.constant(*port.operand.bounds):
+            continue
         marks = _marks(written.bytes["dram", 0], port.operand, port.operand.address.base)
         if not marks.all():
             missing = int(marks.size - np.count_nonzero(marks))
