@@ -41,6 +41,10 @@ class Sockets:
     links: Links
     known_waits: dict[Sync, Waits] = field(default_factory=dict)
     """Tokens by their names in instructions: programs of several cores repeat them."""
+    known_notices: dict[object, Notices] = field(default_factory=dict)
+    """The same of tokens that are signalled on several cores."""
+    known_profiles: dict[object, Profile] = field(default_factory=dict)
+    """Traffic that no address decides, by all that does."""
 
 
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
@@ -98,12 +102,15 @@ def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> 
 
 def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
     """Tokens that it signals on any core, and their delay."""
-    late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
-    return tuple(
-        (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
-        for name, count, cores in instruction.notifies
-        for core in cores
-    )
+    known = sockets.known_notices
+    if instruction.notifies not in known:
+        late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
+        known[instruction.notifies] = tuple(
+            (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
+            for name, count, cores in instruction.notifies
+            for core in cores
+        )
+    return known[instruction.notifies]
 
 
 def _cause(instruction: Instruction, arch: Arch) -> int:
@@ -142,8 +149,15 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
 
     if any(memories.banked(flow.operand, core) for flow in flows):
         work.profile_at = _by_address(site, profile, sockets)
-    else:
-        work.profile = profile([0] * len(site.operands))
+        return
+    ends = [(o.memory, o.cores) for o in instruction.operands()]
+    copied = instruction.source_bytes if isinstance(instruction, Copy) else None
+    moved = tuple((*ends[i], flow.write, flow.bytes) for flow, i in zip(flows, where, strict=True))
+    key = work.cycles, work.gain, moved, copied, tuple(ends) if copied is not None else ()
+    known = sockets.known_profiles
+    if key not in known:
+        known[key] = profile([0] * len(site.operands))
+    work.profile = known[key]
 
 
 def _by_address(
