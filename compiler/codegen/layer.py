@@ -79,9 +79,11 @@ class LayerEmitter:
         """Everything that `tile`, the layer's share of one tile of the group, takes."""
         found = (self.plan.buffers[name] for name, _ in self.plan.loads)
         whole = {b.name: region_origin(tile, b.key) for b in found if b.key and not b.level}
-        return self._level(0, replace(tile, origins={**tile.origins, **whole}))
+        tile = replace(tile, origins={**tile.origins, **whole})
+        return self._level(0, tile, tile)
 
-    def _level(self, level: int, tile: TilePosition) -> list[Node]:
+    def _level(self, level: int, tile: TilePosition, share: TilePosition) -> list[Node]:
+        """The steps in one piece of the layer's `share`, inside of its first `level` loops."""
         plan = self.plan
         depth = len(plan.tiled.loops)
         here = [
@@ -94,9 +96,12 @@ class LayerEmitter:
             leaf for name, engine in here for leaf in self._loads(plan.buffers[name], engine, tile)
         ]
         if level and level == self.late_level:
-            nodes += [self._late(plan.buffers[name], engine, tile) for name, engine in self.late]
+            nodes += [
+                self._late(plan.buffers[name], engine, share, first=tile.first)
+                for name, engine in self.late
+            ]
         if level < depth:
-            nodes.append(self._segmented_loop(level, tile))
+            nodes.append(self._segmented_loop(level, tile, share))
         if level == depth:
             products = [c for c in plan.computes if c.binding.product]
             nodes += [leaf for c in products for leaf in self._computes(c, tile, adds=True)]
@@ -124,10 +129,13 @@ class LayerEmitter:
         found = ((n, e, self.plan.buffers[n]) for n, e in self.plan.loads)
         return tuple((n, e) for n, e, b in found if not b.level and not self._is_constant_buffer(b))
 
-    def _late(self, buffer: TileBuffer, engine: str, tile: TilePosition) -> EngineStep:
-        """A load of the whole layer, in its first piece."""
-        (leaf,) = self._loads(buffer, engine, tile)
-        if not tile.first:
+    def _late(
+        self, buffer: TileBuffer, engine: str, share: TilePosition, *, first: bool
+    ) -> EngineStep:
+        """A load for the layer's whole `share`, in its first piece: of what a loop moves for one
+        reader and not for another that is more than the piece needs."""
+        (leaf,) = self._loads(buffer, engine, share)
+        if not first:
             return replace(leaf, items=(), reads=frozenset())
         barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
         waits = (Await(engine=engine, barrier=b, origin=self.origin) for b in barriers)
@@ -137,7 +145,7 @@ class LayerEmitter:
         assert buffer.key is not None
         return self.plan.tiled.layer.tensors[buffer.key[0]].data is not None
 
-    def _segmented_loop(self, level: int, tile: TilePosition) -> SegmentedLoop:
+    def _segmented_loop(self, level: int, tile: TilePosition, share: TilePosition) -> SegmentedLoop:
         loop = self.plan.tiled.loops[level]
         layer = self.plan.tiled.layer
         if loop.reduction:
@@ -153,7 +161,9 @@ class LayerEmitter:
             tuple(
                 Iterations(
                     segment.count,
-                    tuple(self._level(level + 1, _entered(tile, level, segment, total, span))),
+                    tuple(
+                        self._level(level + 1, _entered(tile, level, segment, total, span), share)
+                    ),
                 )
                 for segment in found
             ),

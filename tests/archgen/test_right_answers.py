@@ -178,6 +178,10 @@ RIGHT: dict[str, tuple[str, str, str, Data]] = {
           product = MatMul (real, w)
           y = Add (product, real)
         }""", normal(0.3, 16, 16)),
+    # The product reads its input in pieces of its sum, the addition all of it.
+    "a product with its own input added": ("fp16", "ascend-310-like", """
+        net (float[1, 64, 384] x) => (float[1, 64, 384] y)
+        { product = MatMul (x, w) y = Add (product, x) }""", normal(0.05, 384, 384)),
     "half precision that memory holds wider": ("fp32", machine("fp32"), """
         net (float16[4, 48] x) => (float16[4, 48] y)
         { first = MatMul (x, v) positive = Relu (first) y = MatMul (positive, w) }""",
