@@ -107,7 +107,7 @@ def _read_constant_archive(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             return {
-                _constant_name(member): _read_npz_member(archive, member)
+                json.loads(f'"{member.removesuffix(".npy")}"'): _read_npz_member(archive, member)
                 for member in archive.namelist()
             }
     except FileNotFoundError:
@@ -132,10 +132,6 @@ def leads_out(name: str) -> bool:
 def _member(name: str) -> str:
     spelled = json.dumps(name)[1:-1]
     return spelled.replace("/", r"\u002f") if leads_out(name) else spelled
-
-
-def _constant_name(member: str) -> str:
-    return str(json.loads(f'"{member.removesuffix(".npy")}"'))
 
 
 Array = NDArray[Any]

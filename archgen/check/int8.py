@@ -86,7 +86,11 @@ def quantized_model(
         names = {node.name for node in before.graph.node}
         kept = _kept_float(before)
         if written_out:
-            kept += _kept_in_bodies(before, proto)
+            # Gates and states of a cell, positions and scores stay as precise as they were.
+            own = {name for node in proto.graph.node for name in node.output}
+            kinds = (*_SUMS, "Split", "Concat")
+            inside = (node for node in before.graph.node if node.op_type in kinds)
+            kept += [node.name for node in inside if node.output[0] not in own]
         if mixed:
             kept += quantizer_input.between_quantizations(before)
 
@@ -281,11 +285,3 @@ def _kept_float(proto: onnx.ModelProto) -> list[str]:
         if not activations or scores or (node.op_type == "Mul" and not image):
             kept.append(node.name)
     return kept
-
-
-def _kept_in_bodies(proto: onnx.ModelProto, source: onnx.ModelProto) -> list[str]:
-    """Names of nodes inside of what was one operator in ``source`` that stay as precise as it was:
-    gates and states of a cell, positions, scores. Its products are made of integers."""
-    own = {name for node in source.graph.node for name in node.output}
-    kinds = (*_SUMS, "Split", "Concat")
-    return [n.name for n in proto.graph.node if n.op_type in kinds and n.output[0] not in own]

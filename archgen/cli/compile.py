@@ -84,7 +84,6 @@ from simmodel.arch.units import show_bytes
 from simmodel.machine.run import traced
 from simmodel.program.assembly import print_program
 from simmodel.program.encoding import EncodingError, check_encodable
-from simmodel.program.program import Program
 
 Value = TypeVar("Value")
 
@@ -352,7 +351,12 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
                 write_assembly(program, path)
     if shown.run:
         _show_run(best, point, shown)
-    click.echo(_summary(machine, network.name, program, text), err=True)
+    constants = sum(constant.data.nbytes for constant in program.constants)
+    click.echo(
+        f"{machine.name} {network.name}: {program.macs / 1e6:,.1f} MMACs, "
+        f"{len(program.cores)} cores, {len(text.splitlines())} lines, "
+        f"{show_bytes(constants)} of constants, {host_calls(program)} host calls", err=True,
+    )  # fmt: skip
 
 
 def _form(stage: str, request: Request, model: Prepared, network: onnx.ModelProto) -> str:
@@ -405,12 +409,3 @@ def _write(text: str, output: Path | None) -> None:
     else:
         with _written("output", output) as path:
             path.write_text(text, encoding="utf-8")
-
-
-def _summary(machine: Arch, network: str, program: Program, text: str) -> str:
-    constants = sum(constant.data.nbytes for constant in program.constants)
-    return (
-        f"{machine.name} {network}: {program.macs / 1e6:,.1f} MMACs, "
-        f"{len(program.cores)} cores, {len(text.splitlines())} lines, "
-        f"{show_bytes(constants)} of constants, {host_calls(program)} host calls"
-    )

@@ -43,7 +43,15 @@ def parts(made: Explanation) -> Iterator[RenderableType]:
     yield from _head(made)
     if made.beside:
         yield _beside(made.beside)
-    yield _waterfall(made)
+    # Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows.
+    engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
+    accounts = ("matrix", made.waterfall.matrix, engines), ("DRAM", made.waterfall.dram, MOVED)
+    yield _table("where the cycles went", ">cycles", ">share", "", rows=(
+        (f"{name}: {what}", f"{cycles:,.0f}", f"{cycles / made.simulated:.1%}", meaning[what])
+        for name, account, meaning in accounts
+        for what, cycles in account.items()
+        if round(cycles)
+    ))  # fmt: skip
     yield _groups(made)
     yield Text("adds: simulated cycles from the end of the groups before; span: from first to last")
     yield from _forms(made)
@@ -89,18 +97,6 @@ def _beside(schedules: Sequence[MeasuredSchedule]) -> PlainTable:
         else (made.schedule, f"{made.cycles:,}", f"{made.dram_bytes / 1e6:.3f}",
               show_bytes(made.local_bytes), words[made.verified])
         for made in schedules
-    ))  # fmt: skip
-
-
-def _waterfall(made: Explanation) -> PlainTable:
-    """Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows."""
-    engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
-    accounts = ("matrix", made.waterfall.matrix, engines), ("DRAM", made.waterfall.dram, MOVED)
-    return _table("where the cycles went", ">cycles", ">share", "", rows=(
-        (f"{name}: {what}", f"{cycles:,.0f}", f"{cycles / made.simulated:.1%}", meaning[what])
-        for name, account, meaning in accounts
-        for what, cycles in account.items()
-        if round(cycles)
     ))  # fmt: skip
 
 

@@ -49,7 +49,11 @@ def models(
     if not names and (dims or roles):
         raise click.UsageError("--dim and --role are about a MODEL, and none is given")
     if not names:
-        show([_zoo()])
+        show([plain_table("name", ">MMACs", ">Mparameters", "options", "description", rows=(
+            (name, f"{entry.macs / 1e6:,.0f}", f"{entry.parameters / 1e6:.2f}",
+             ", ".join(f"{key}={value}" for key, value in entry.options.items()), entry.description)
+            for name, entry in CATALOG.items()
+        ))])  # fmt: skip
         return
 
     def work() -> None:
@@ -75,14 +79,6 @@ def _roles_by_model(
     if mistakes:
         raise ModelError(*mistakes)
     return found
-
-
-def _zoo() -> PlainTable:
-    return plain_table("name", ">MMACs", ">Mparameters", "options", "description", rows=(
-        (name, f"{entry.macs / 1e6:,.0f}", f"{entry.parameters / 1e6:.2f}",
-         ", ".join(f"{key}={value}" for key, value in entry.options.items()), entry.description)
-        for name, entry in CATALOG.items()
-    ))  # fmt: skip
 
 
 def _inputs(told: InferredRoles) -> PlainTable:

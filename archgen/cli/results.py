@@ -22,7 +22,7 @@ from archgen.outcomes.frame import records
 from archgen.report import REPORT, write_report
 from archgen.report.sheet import counted, plain
 from archgen.studies.query import by_order, known_columns, where
-from archgen.studies.results import Study, open_study
+from archgen.studies.results import open_study
 from archgen.studies.store import writing
 
 _FOLDER = click.Path(path_type=Path)
@@ -85,7 +85,11 @@ def results(
         table = _chosen_table(chosen.loc[shown.index]) if columns else results_table(shown)
         hosts = () if columns else host_lines(study.outcomes[place] for place in frame.index)
         found = answer(frame, study.by_name)
-        said = _progress(study, folder, len(frame))
+        about, finished = study.about, len(study.outcomes)
+        total = max(about.total, finished)
+        listed = "" if len(frame) == finished else f"{len(frame)} shown; "
+        again = f"; `{about.command}` goes on" if finished < total and about.command else ""
+        said = f"{listed}{finished} of {total} points are finished in {folder}{again}"
         show([table], (*left, *hosts, *reasons(frame, study.by_name), *found, said))
     sys.exit(min(judge(study, budgets, junit), default=ExitCode.GOOD))
 
@@ -105,15 +109,6 @@ def _chosen_table(frame: pd.DataFrame) -> Table:
         for row in records(frame)
     )
     return plain_table(*headings, rows=texts)
-
-
-def _progress(study: Study, folder: Path, shown: int) -> str:
-    """How much of the study there is."""
-    about = study.about
-    finished, total = len(study.outcomes), max(about.total, len(study.outcomes))
-    listed = "" if shown == finished else f"{shown} shown; "
-    again = f"; `{about.command}` goes on" if finished < total and about.command else ""
-    return f"{listed}{finished} of {total} points are finished in {folder}{again}"
 
 
 @click.command(cls=EveryMistake)

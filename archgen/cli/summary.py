@@ -170,7 +170,11 @@ def reasons(frame: pd.DataFrame, archs: Mapping[str, Arch]) -> Iterator[str]:
     vain; `archs` are machines by name."""
     rows = records(frame)
     chosen = _varying_columns(rows)
-    whole = _refused_whole(rows, chosen)
+    said_of: dict[str, set[str]] = {}
+    for row in rows:
+        said = "" if has_figures(row) else f"{row['status']} {row['reason']}"
+        said_of.setdefault(_program(row, chosen), set()).add(said)
+    whole = {name for name, said in said_of.items() if len(said) == 1}  # at any length
     refused = (row for row in rows if not has_figures(row))
     yield from dict.fromkeys(
         f"{program if (program := _program(row, chosen)) in whole else _point_label(row, chosen)}: "
@@ -182,15 +186,6 @@ def reasons(frame: pd.DataFrame, archs: Mapping[str, Arch]) -> Iterator[str]:
     notes = (row["note"] for row in rows if not is_wrong(row) and not pd.isna(row["note"]))
     for note in dict.fromkeys([*notes, *flat_notes(frame, archs)]):
         yield f"note: {note}"
-
-
-def _refused_whole(rows: Sequence[Record], chosen: list[str]) -> set[str]:
-    """Programs for ranges that there are not, at any length for one reason."""
-    reasons: dict[str, set[str]] = {}
-    for row in rows:
-        said = "" if has_figures(row) else f"{row['status']} {row['reason']}"
-        reasons.setdefault(_program(row, chosen), set()).add(said)
-    return {name for name, said in reasons.items() if len(said) == 1}
 
 
 def _verdict(row: Record) -> str:

@@ -168,11 +168,7 @@ _FRAMES: Mapping[str, Iterable[Column]] = {
 
 def _column_sections() -> list[Section]:
     return [
-        _section(
-            title,
-            ("column", "unit", "meaning"),
-            ((known.name, known.unit, known.meaning) for known in frame),
-        )
+        _section(title, ("column", "unit", "meaning"), ((c.name, c.unit, c.meaning) for c in frame))
         for title, frame in _FRAMES.items()
     ]
 

@@ -59,24 +59,16 @@ class SramCost:
 
 def sram_cost(memory: Sram, figures: Figures) -> SramCost:
     """Energy by byte and area of `memory`, at the node's nominal voltage."""
-    area = sram_area(memory, figures)
-    fit, bits = figures.sram, 8 * memory.width
+    fit, cells, bits = figures.sram, figures.area.sram, 8 * memory.width
     kib = memory.size / memory.banks / _KIB
+    cell = at_node(figures.area.bitcell.points, memory.node) * over_cells(cells, kib, bits)
+    area = 1e-6 * 8 * memory.size * cell * area_of_ports(cells, memory.ports)
     bank = bit_energy(fit, kib, bits, memory.node) * energy_of_ports(fit, memory.ports)
     wire = 0.0
     if memory.banks > 1:
         # fJ per bit and mm, over half the side of the square that all banks make, each way.
         wire = 1e-3 * at_node(figures.wire.points, memory.node) * math.sqrt(area)
     return SramCost(8 * (bank + wire), 8 * (bank * fit.write + wire), area)
-
-
-def sram_area(memory: Sram, figures: Figures) -> float:
-    """mm2 of all banks with their periphery."""
-    fit, kib = figures.area.sram, memory.size / memory.banks / _KIB
-    cell = at_node(figures.area.bitcell.points, memory.node) * over_cells(
-        fit, kib, 8 * memory.width
-    )
-    return 1e-6 * 8 * memory.size * cell * area_of_ports(fit, memory.ports)
 
 
 def bit_energy(fit: SramFit, kib: float, bits: float, node: float) -> float:

@@ -155,12 +155,26 @@ def search(exploration: Exploration, means: EvaluationTools) -> ExplorationResul
             while batch := trials.propose(asked.batch):
                 _judge(batch, trials, exploration, judge)
             _recall(trials, exploration, judge)
-            _second_look(exploration, judge)
+            # Schedules are lent after the search: so it proposes the same however often it stopped.
+            # What was screened out may yet be better than what that has found.
+            judge.transfer_schedules()
+            while missed := overlooked(judge, exploration):
+                judge.run([guess.machine for guess in missed[: asked.batch]])
+                judge.transfer_schedules()
         except BaseException:
             with suppress(StoreError):  # what interrupted the search is what has to be told
                 judge.save()
             raise
-        return _exploration_result(exploration, judge)
+        space = exploration.space
+        return ExplorationResult(
+            exploration,
+            best_of(judge.full.values(), exploration),
+            tuple(judge.full.values()),
+            tuple(judge.guessed.values()),
+            {space.text(choice): why for choice, why in space.forbidden.items()},
+            tuple(time_errors(judge.guessed, judge.full)),
+            judge.save(),
+        )
 
 
 def _trials(exploration: Exploration, judge: Judge, means: EvaluationTools) -> ExplorationTrials:
@@ -215,16 +229,6 @@ def _judge(
         trials.tell(proposal, RAN, values, excess)
 
 
-def _second_look(exploration: Exploration, judge: Judge) -> None:
-    """Run what was screened out and may yet be better than what was found, where machines have lent
-    each other their schedules. Who proposes is told of what each has found alone: so it proposes
-    the same whenever it was interrupted."""
-    judge.transfer_schedules()
-    while missed := overlooked(judge, exploration):
-        judge.run([guess.machine for guess in missed[: exploration.asked.batch]])
-        judge.transfer_schedules()
-
-
 def best_of(
     full: Iterable[EvaluatedMachine], exploration: Exploration
 ) -> tuple[EvaluatedMachine, ...]:
@@ -237,16 +241,3 @@ def best_of(
             found.append(([objective.cost(value) for objective, value in pairs], judged))
     found.sort(key=lambda pair: pair[0])
     return tuple(found[index][1] for index in front([costs for costs, _ in found]))
-
-
-def _exploration_result(exploration: Exploration, judge: Judge) -> ExplorationResult:
-    space = exploration.space
-    return ExplorationResult(
-        exploration,
-        best_of(judge.full.values(), exploration),
-        tuple(judge.full.values()),
-        tuple(judge.guessed.values()),
-        {space.text(choice): why for choice, why in space.forbidden.items()},
-        tuple(time_errors(judge.guessed, judge.full)),
-        judge.save(),
-    )

@@ -53,20 +53,6 @@ class Answer:
     study: Study = field(repr=False)
 
 
-def targeted(exploration: Exploration, text: str) -> tuple[Constraint, ...]:
-    """The constraints of `exploration` and those of `text`, separated by commas; StudyError."""
-    arch = exploration.design.machines[0].arch
-    found, mistakes = [], []
-    for part in text.split(","):
-        try:
-            found.append(parse_constraint(part, arch))
-        except ValueError as mistake:
-            mistakes.append(f"target: {mistake}")
-    if mistakes:
-        raise StudyError(mistakes)
-    return (*found, *exploration.constraints)
-
-
 def smallest(
     exploration: Exploration, target: str, means: EvaluationTools, by: str = AREA,
     exact: bool = False,
@@ -77,9 +63,18 @@ def smallest(
 
     Raises StudyError: a mistake in `target` or `by`, or a space that is too large.
     """
-    constraints = targeted(exploration, target)
+    arch, mistakes = exploration.design.machines[0].arch, []
+    asked: list[Constraint] = []
+    for part in target.split(","):
+        try:
+            asked.append(parse_constraint(part, arch))
+        except ValueError as mistake:
+            mistakes.append(f"target: {mistake}")
+    if mistakes:
+        raise StudyError(mistakes)
+    constraints = (*asked, *exploration.constraints)
     try:
-        measure_column(by, exploration.design.machines[0].arch)
+        measure_column(by, arch)
     except ValueError as mistake:
         raise StudyError([f"smallest: {mistake}"]) from None
     size = Objective(by, more_is_better(by))

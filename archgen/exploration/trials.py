@@ -45,13 +45,6 @@ def _optuna() -> Any:
     return found
 
 
-def _journal_study_name(exploration: Exploration, identity: str) -> str:
-    """What the study is called in the journal: `edge 0123abcd values`. Those of older versions,
-    which held places in lists, have other names and stay as they are: their machines are proposed
-    anew, and their results are found in the store."""
-    return f"{exploration.design.name or 'explore'} {identity} values"
-
-
 @dataclass(frozen=True)
 class Proposal:
     """A combination that waits for its verdict."""
@@ -82,8 +75,10 @@ class ExplorationTrials:
             storage = optuna.storages.JournalStorage(backend)
         ways = ["maximize" if o.more else "minimize" for o in exploration.objectives]
         self._listed = {p.name: Listed(p) for p in self.space.parameters}
+        # Older versions, whose trials held places in lists, have other names and stay as they are.
+        name = f"{exploration.design.name or 'explore'} {identity} values"
         self._study = optuna.create_study(
-            storage=storage, study_name=_journal_study_name(exploration, identity), directions=ways,
+            storage=storage, study_name=name, directions=ways,
             load_if_exists=True,
         )  # fmt: skip
         with warnings.catch_warnings():  # Optuna calls names experimental

@@ -60,18 +60,14 @@ def trace_bytes(trace: Trace, program: Program, arch: Arch) -> bytes:
     spans = spans_of(trace)
     tokens = tokens_of(program, spans)
     document = _Document(trace, program, arch)
-    document.slices(_merge_to_limit(spans, trace.cycles), tokens)
+    # Every span by itself, or stretches of at most about `SLICES`.
+    merged, pause = merge(spans, 0), max(1.0, trace.cycles / _FINEST)
+    while len(merged.first) > SLICES and pause <= trace.cycles:
+        merged, pause = merge(spans, pause), 2 * pause
+    document.slices(merged, tokens)
     for counter in counters(trace, program, arch, tokens):
         document.counter(counter)
     return bytes(document.packets.content)
-
-
-def _merge_to_limit(spans: Spans, cycles: int) -> Merged:
-    """Every span by itself, or stretches of at most about `SLICES`."""
-    merged, pause = merge(spans, 0), max(1.0, cycles / _FINEST)
-    while len(merged.first) > SLICES and pause <= cycles:
-        merged, pause = merge(spans, pause), 2 * pause
-    return merged
 
 
 class _Packets:

@@ -65,18 +65,14 @@ def several_types(rows: Sequence[Record]) -> bool:
     return any(len(own) > 1 for own in types.values())
 
 
-def machine_labels(rows: Sequence[Record]) -> list[str]:
-    """What each row ran on: its architecture, and of the rest whatever tells rows apart."""
-    names = ["arch", *(["dtype"] if several_types(rows) else []), *varied(rows)]
-    return [" ".join(str(row[name]) for name in names) for row in rows]
-
-
 def row_labels(
     rows: Sequence[Record], frame: Frame, archs: Mapping[str, Arch]
 ) -> tuple[list[str], str]:
     """What to call each of `rows` of `frame`, and what the words of that are: by what was swept
     where `archs` (machines by name) tell that and it tells rows apart, else by machine."""
-    labels, swept = machine_labels(rows), swept_fields(frame, archs)
+    names = ["arch", *(["dtype"] if several_types(rows) else []), *varied(rows)]
+    labels = [" ".join(str(row[name]) for name in names) for row in rows]
+    swept = swept_fields(frame, archs)
     values = field_labels(rows, swept)
     if not swept or len(set(values)) < len(set(labels)):
         return labels, ""

@@ -43,7 +43,7 @@ from archgen.plots.stacked import (
     stalls_figure,
     waterfall_figure,
 )
-from archgen.plots.style import NO_DATE, SALT, extend_title, laid_out
+from archgen.plots.style import NO_DATE, SALT, laid_out, title
 from archgen.plots.sweeps import map_columns, map_figure, sweep_columns, sweep_figure
 from archgen.process.files import read_sealed, write_atomically, write_sealed
 from archgen.scheduling import DEFAULT
@@ -112,7 +112,7 @@ def _extended(figures: Named, words: str) -> Named:
     """`figures` with `words` behind their titles."""
     for name, figure in figures:
         if words:
-            extend_title(figure, words)
+            title(figure, f"{' '.join(figure.get_suptitle().split())}{words}")
         yield name, figure
 
 

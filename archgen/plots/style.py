@@ -132,11 +132,6 @@ def title(figure: Figure, text: str) -> None:
     figure.suptitle(lines, fontweight="bold", x=0.01, ha="left")
 
 
-def extend_title(figure: Figure, text: str) -> None:
-    """Add words to the title of a figure."""
-    title(figure, f"{' '.join(figure.get_suptitle().split())}{text}")
-
-
 def laid_out(figure: Figure, dpi: float) -> Figure:
     """`figure` with everything in its final place, by letters as they are at `dpi`: whoever draws
     it looks for none."""

@@ -82,10 +82,6 @@ class Account:
         """Share of the matrix engines' waits for these causes."""
         return sum(self.waits[cause] for cause in causes)
 
-    def waiting_anywhere(self, cause: str) -> float:
-        """Waits of all engines for this cause, added up, as a mean over cores."""
-        return sum(number(row, f"stall_{cause}_cycles", 0.0) for row in self.layers) / self.time
-
     def worst_fit(self, count: int) -> list[tuple[str, float]]:
         """Nodes at which matrix engines lose most against their peak, and what share of the run."""
         peak = self.point.arch.matrix.peak(str(self.point.row["dtype"]))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from archgen.outcomes.columns import STALLS
+from archgen.outcomes.frame import number
 from archgen.report.account import Account
 from archgen.report.sheet import listed, percent
 from archgen.schema.rewritten import Fields, changed, scaled
@@ -122,7 +123,8 @@ def _front_end(account: Account) -> Verdict:
 
 
 def _conflict(role: str, account: Account) -> Verdict:
-    waits = account.waiting_anywhere("conflict")
+    stalls = (number(row, "stall_conflict_cycles", 0.0) for row in account.layers)
+    waits = sum(stalls) / account.time  # of all engines, as a mean over cores
     used, banks = account.memories[role], account.point.arch.memories.on_chip()[role].banks
     # At worst all bytes lie in one bank, whose streams wait for nothing else.
     return min(waits, account.idle, used * banks), (
@@ -177,11 +179,6 @@ def _matrix_with(name: str) -> Callable[[Arch], Fields]:
     return lambda arch: (
         {f"matrix.{name}": True} if arch.matrix.present and not getattr(arch.matrix, name) else {}
     )
-
-
-def _coarse(arch: Arch) -> bool:
-    """Whether instructions cover layers, not one array's worth: a wider array runs them as is."""
-    return arch.matrix.granularity != "tile"
 
 
 def _never(arch: Arch) -> bool:
@@ -239,7 +236,12 @@ DEPTHWISE = (
 """Changes that make another program; `archgen.report.tried_levers` estimates what they bring."""
 SHAPES = tuple(
     LeverRule(
-        f"twice the {noun} of the array", _double(f"matrix.{field}"), _array_verdict, _HALF, _coarse
+        f"twice the {noun} of the array",
+        _double(f"matrix.{field}"),
+        _array_verdict,
+        _HALF,
+        # Instructions that cover layers, not one array's worth, run on a wider one as they are.
+        lambda arch: arch.matrix.granularity != "tile",
     )
     for field, noun in (("rows", "rows"), ("cols", "columns"), ("depth", "depth"))
 )

@@ -170,7 +170,10 @@ def _judged(arch: Arch, rule: LeverRule, accounts: Sequence[Account]) -> Lever:
     where = f"{account.point.workload}: " if len(accounts) > 1 and said else ""
     by = tuple((a.point.workload, gain) for a, gain in zip(accounts, gains, strict=True))
     cost = price(arch, fields, account.point, 1 - gains[most]) if whole >= LEAST else UNKNOWN
-    return Lever(rule.title, fields, whole, _weakest(verdicts), by, where + said, rule.how, cost)
+    # Bounds that were too small to be tried do not count beside others.
+    ways = {each.way for each in verdicts if each.way != AT_MOST or each.gain >= WORTH}
+    way = next((way for way in (AT_MOST, ESTIMATED, SIMULATED, ANEW) if way in ways), AT_MOST)
+    return Lever(rule.title, fields, whole, way, by, where + said, rule.how, cost)
 
 
 def _verdict(rule: LeverRule, fields: Fields, account: Account) -> TriedChange:
@@ -180,10 +183,3 @@ def _verdict(rule: LeverRule, fields: Fields, account: Account) -> TriedChange:
     if found is None:
         return TriedChange(fields, max(0.0, bound), AT_MOST, said)
     return replace(found, rests_on=found.rests_on or said)
-
-
-def _weakest(verdicts: Sequence[TriedChange]) -> str:
-    """How the gains of workloads are known together; bounds that were too small to be tried do not
-    count beside others."""
-    ways = {each.way for each in verdicts if each.way != AT_MOST or each.gain >= WORTH}
-    return next((way for way in (AT_MOST, ESTIMATED, SIMULATED, ANEW) if way in ways), AT_MOST)

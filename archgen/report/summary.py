@@ -104,20 +104,16 @@ def _memory(points: Sequence[PointView]) -> Iterator[str]:
     """What memory on chip would hold, and which runs had less."""
     done = [p for p in points if p.has_run and math.isfinite(p.get("working_set_bytes"))]
     sets: dict[str, list[float]] = {}
+    less = 0
     for point in done:
-        sets.setdefault(point.workload, []).append(point.get("working_set_bytes"))
-    less = sum(not _holds_all(point) for point in done)
+        need, arch = point.get("working_set_bytes"), point.arch
+        sets.setdefault(point.workload, []).append(need)
+        less += part_of(need, arch) > arch.memories.on_chip()[holder(arch)].size
     if sets:
         amounts = listed([f"{_span(own, show_bytes)} of {name}" for name, own in sets.items()], 4)
         text = f"Working sets, the results of layers that are alive at once: {amounts}"
         runs = _share(less, len(done), "run")
         yield f"{text}; {runs} had less memory on chip for it." if less else f"{text}."
-
-
-def _holds_all(point: PointView) -> bool:
-    """Whether each memory of the machine holds its part of the working set."""
-    size = point.arch.memories.on_chip()[holder(point.arch)].size
-    return part_of(point.get("working_set_bytes"), point.arch) <= size
 
 
 def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iterator[str]:

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from archgen.schema.load import read_family
 from archgen.schema.record import validate
 from archgen.schema.tree import (
     FilePosition,
@@ -204,12 +202,6 @@ def _field_value(holder: Any, part: str) -> Any:
 def _attribute(kind: type[BaseModel], part: str) -> str | None:
     fields = kind.model_fields.items()
     return next((name for name, info in fields if part == (info.alias or name)), None)
-
-
-def tree_of(path: Path, shown: str) -> tuple[Table | None, list[Mistake]]:
-    """The whole tree of an architecture file, or what is wrong with it."""
-    tree, mistakes, whole = read_family(path, shown)
-    return (tree if whole else None), mistakes
 
 
 # How far a field is changed: by a factor, as people say it, in steps that hardware has.

@@ -19,7 +19,7 @@ from archgen.models.constants import file_and_values, with_values
 from archgen.models.extents import extents, shapes
 from archgen.scheduling import Scheduling, choices, combinations_of
 from archgen.schema import variants
-from archgen.schema.load import load_files, locate
+from archgen.schema.load import load_files, locate, read_family
 from archgen.schema.source import STUDY
 from archgen.schema.tree import (
     ListNode,
@@ -225,9 +225,9 @@ class Maker:
         if missing is not None:
             self.say(path, [f"{entry.extends!r}: {missing.message}"])
             return None
-        base, mistakes = variants.tree_of(file, str(file))
+        base, mistakes, whole = read_family(file, str(file))
         self.mistakes += mistakes
-        return None if base is None else (base, named)
+        return (base, named) if base is not None and whole else None
 
     def _family(self, entry: Machines, path: TreePath) -> Iterator[variants.Variant]:
         found = self._extended(entry, (*path, "extends"))
@@ -239,7 +239,12 @@ class Maker:
             f: self._value_nodes((*path, "sweep", f), values) for f, values in entry.sweep.items()
         }
         cases = [self._setting_nodes((*path, "cases", index)) for index in range(len(entry.cases))]
-        self._said_twice(path, entry)
+        # A field has one place in an entry: what is swept or of a case is not set as well.
+        for index, case in enumerate(entry.cases):
+            for field in sorted({*case} & {*entry.sweep}):
+                self.say((*path, "cases", index, field), [f"{field!r} is swept as well"])
+        for field in sorted({*entry.sweep} & {*entry.set}):
+            self.say((*path, "sweep", field), [f"{field!r} is set as well, for all machines"])
         size = prod(max(1, len(row)) for row in swept.values()) * max(1, len(cases))
         if size > MOST:
             said = f"{size:,} machines are more than {MOST:,}; give fewer values"
@@ -262,14 +267,6 @@ class Maker:
                 self.say((*path, "name"), [each.message])
             elif (each.path, each.message) not in known or "unknown key" not in each.message:
                 self.mistakes.append(each)
-
-    def _said_twice(self, path: TreePath, entry: Machines) -> None:
-        """A field has one place in an entry: what is swept or of a case is not set as well."""
-        for index, case in enumerate(entry.cases):
-            for field in sorted({*case} & {*entry.sweep}):
-                self.say((*path, "cases", index, field), [f"{field!r} is swept as well"])
-        for field in sorted({*entry.sweep} & {*entry.set}):
-            self.say((*path, "sweep", field), [f"{field!r} is set as well, for all machines"])
 
     def _setting_nodes(self, path: TreePath) -> variants.Choice:
         node = find(self.tree, path)

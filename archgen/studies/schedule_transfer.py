@@ -114,7 +114,9 @@ def transfer_schedules(
             waiting = lenders.get(point.key, [])
             if waiting and cycles[waiting[0].key] < best[point.key]:
                 lender = waiting.pop(0)
-                borrowed = _borrowed(point, lender)
+                # Keyed by both: stored beside what the point computes alone, never in its place.
+                key = content_hash({"point": point.key, "schedule_from": lender.key})
+                borrowed = replace(point, key=key, schedule_from=lender.arch)
                 loan = ScheduleTransfer(borrowed.key, borrowed.label, point.key, lender.key)
                 asked[borrowed.key] = loan
                 wanted.append(borrowed)
@@ -157,12 +159,6 @@ def _work(point: Point) -> tuple[object, ...]:
         point.model, point.batch, point.dtype, point.dims, point.ranges, point.roles,
         point.calibration, point.verify, point.host, point.extensions, point.scheduling,
     )  # fmt: skip
-
-
-def _borrowed(point: Point, lender: Point) -> Point:
-    # Keyed by both, so it is stored beside what the point computes alone and never in its place.
-    key = content_hash({"point": point.key, "schedule_from": lender.key})
-    return replace(point, key=key, schedule_from=lender.arch)
 
 
 def _reportable_cycles(outcome: Outcome | None) -> float:
