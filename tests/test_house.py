@@ -22,7 +22,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 85_105, "files": 411, "thin files": 2, "lines of tests": 37_658,
+    "lines": 84_996, "files": 411, "thin files": 2, "lines of tests": 37_662,
     "types of one name": 3, "vague names": 9, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here."""

@@ -100,8 +100,7 @@ class _Writer:
 
     def __init__(self, proto: onnx.ModelProto, encodings: Mapping[str, TensorEncoding]) -> None:
         self.graph, self.encodings = proto.graph, encodings
-        own = {each.domain: each.version for each in proto.opset_import}
-        self.domain = ""
+        self.domain, own = "", {each.domain: each.version for each in proto.opset_import}
         if own.get("", 0) < 21 and any(e.kind.endswith("16") for e in encodings.values()):
             self.domain = "com.microsoft"  # ONNX itself has 16 bits from operator set 21 on
             if self.domain not in own:
@@ -131,22 +130,22 @@ class _Writer:
     def quantize_values(self, ports: Sequence[str]) -> None:
         """Let all readers of `ports` read them quantized, and quantize what nodes compute, right
         behind them."""
-        for name in (name for name in ports if name in self.encodings):
+        # Nothing rounds to 32 bits.
+        rounded = {name for name, each in self.encodings.items() if each.kind != "int32"}
+        for name in (name for name in ports if name in rounded):
             for node in self.graph.node:
                 _rename(node.input, name, f"{name}__rounded")
             self.first += self._pair(name, name, f"{name}__rounded")
         nodes = list(self.first)
         for node in list(self.graph.node):
             nodes.append(node)
-            for name in [name for name in node.output if name in self.encodings]:
+            for name in [name for name in node.output if name in rounded]:
                 _rename(node.output, name, f"{name}__wide")
                 nodes += self._pair(name, f"{name}__wide", name)
         del self.graph.node[:]
         self.graph.node.extend(nodes)
 
     def _pair(self, name: str, source: str, target: str) -> list[onnx.NodeProto]:
-        if self.encodings[name].kind == "int32":  # nothing rounds to 32 bits
-            return [helper.make_node("Identity", [source], [target])]
         between = f"{name}__quantized"
         return [
             self._node("QuantizeLinear", source, between, name),

@@ -55,7 +55,9 @@ class Part:
     def __getitem__(self, at: Position | tuple[Position, ...]) -> Part:
         """A part: for each dimension a position (2, "i", "4*i + 1"), which takes it away, a slice
         of numbers, or a position and an extent; what is not said stays."""
-        places: list[Position] = list(at) if _several(at) else [at]  # type: ignore[arg-type, list-item]
+        # A position and its extent are one place.
+        one = not isinstance(at, tuple) or (len(at) == 2 and list(map(type, at)) == [str, int])
+        places: list[Position] = [at] if one else list(at)  # type: ignore[arg-type, list-item]
         if len(places) > len(self.shape):
             raise ValueError(f"{len(places)} positions in {len(self.shape)} dimensions")
         places += [slice(None)] * (len(self.shape) - len(places))
@@ -95,13 +97,6 @@ class Part:
         shape[outer] += shape[inner] - 1
         del shape[inner], strides[inner]
         return Part(replace(self.operand, shape=tuple(shape), strides=tuple(strides)))
-
-
-def _several(at: object) -> bool:
-    """Whether `at` has positions of several dimensions, not a position and its extent."""
-    return isinstance(at, tuple) and not (
-        len(at) == 2 and isinstance(at[0], str) and isinstance(at[1], int)
-    )
 
 
 def _parse_position(position: int | str) -> Iterator[tuple[str, int]]:

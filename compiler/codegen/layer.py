@@ -84,8 +84,7 @@ class LayerEmitter:
 
     def _level(self, level: int, tile: TilePosition, share: TilePosition) -> list[Node]:
         """The steps in one piece of the layer's `share`, inside of its first `level` loops."""
-        plan = self.plan
-        depth = len(plan.tiled.loops)
+        plan, depth = self.plan, len(self.plan.tiled.loops)
         here = [
             pair
             for pair in plan.loads
@@ -96,19 +95,15 @@ class LayerEmitter:
             leaf for name, engine in here for leaf in self._loads(plan.buffers[name], engine, tile)
         ]
         if level and level == self.late_level:
-            nodes += [
-                self._late(plan.buffers[name], engine, share, first=tile.first)
-                for name, engine in self.late
-            ]
+            nodes += [self._late(name, engine, share, tile) for name, engine in self.late]
         if level < depth:
             nodes.append(self._segmented_loop(level, tile, share))
         if level == depth:
             products = [c for c in plan.computes if c.binding.product]
             nodes += [leaf for c in products for leaf in self._computes(c, tile, adds=True)]
         if level == plan.out_level:
-            ways = ((compute, compute.binding) for compute in plan.computes)
-            rest = (c for c, way in ways if way.engine != "matrix" or not way.direct)
-            nodes += [leaf for c in rest for leaf in self._computes(c, tile, adds=False)]
+            own = [c for c in plan.computes if c.binding.engine != "matrix" or not c.binding.direct]
+            nodes += [leaf for c in own for leaf in self._computes(c, tile, adds=False)]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
         return of_tile(nodes, TileKind(self.origin, tile.path, tuple(s.size for s in tile.out)))
@@ -129,13 +124,11 @@ class LayerEmitter:
         found = ((n, e, self.plan.buffers[n]) for n, e in self.plan.loads)
         return tuple((n, e) for n, e, b in found if not b.level and not self._is_constant_buffer(b))
 
-    def _late(
-        self, buffer: TileBuffer, engine: str, share: TilePosition, *, first: bool
-    ) -> EngineStep:
-        """A load for the layer's whole `share`, in its first piece: of what a loop moves for one
-        reader and not for another that is more than the piece needs."""
-        (leaf,) = self._loads(buffer, engine, share)
-        if not first:
+    def _late(self, name: str, engine: str, share: TilePosition, tile: TilePosition) -> EngineStep:
+        """A load for the layer's whole `share`, in its first `tile`: of what a loop moves for one
+        reader and not for another that is more than the tile needs."""
+        (leaf,) = self._loads(self.plan.buffers[name], engine, share)
+        if not tile.first:
             return replace(leaf, items=(), reads=frozenset())
         barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
         waits = (Await(engine=engine, barrier=b, origin=self.origin) for b in barriers)

@@ -84,7 +84,9 @@ def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
     for axis in sorted(axes, key=lambda axis: -x.storage.strides[axis]):
         extent = x.shape[axis]
         if size * extent > 8 * wanted:  # whole, it would make the two steps too uneven
-            parts = _divisor(extent, wanted // size)
+            # The divisor closest to what is left, as a ratio.
+            left, divisors = wanted // size, [d for d in range(1, extent + 1) if extent % d == 0]
+            parts = min(divisors, key=lambda d: max(d, left) / min(d, left))
             if parts in (1, extent):
                 return _Halves(x, outer, axes - outer) if outer else None
             inner = {other + (other > axis) for other in axes - outer - {axis}} | {axis + 1}
@@ -95,12 +97,6 @@ def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
         if size >= wanted:
             break
     return _Halves(x, outer, axes - outer)
-
-
-def _divisor(extent: int, wanted: int) -> int:
-    """The divisor of `extent` closest to `wanted`, as a ratio."""
-    divisors = (d for d in range(1, extent + 1) if extent % d == 0)
-    return min(divisors, key=lambda d: max(d, wanted) / min(d, wanted))
 
 
 def _at_once(

@@ -124,7 +124,10 @@ def _of_plan(plan: Plan, registers: Sequence[Register]) -> Following:
         return STILL
     if plan.walked:
         works = [_boxes(walked, partial(_worked, group)) for walked in plan.walked]
-        holds = [_boxes(walked, _on_chip) for walked in plan.walked]
+        holds = [
+            _boxes(walked, lambda tile: ((name, hold.box) for name, hold in tile.holds.items()))
+            for walked in plan.walked
+        ]
     else:
         works, holds = [{last.name: [part]} for part in parts], [{} for _ in parts]
     moving, lying = (_follows(axes, parts, boxes) for boxes in (works, holds))
@@ -160,11 +163,6 @@ def _worked(group: Group, moment: TileStep) -> Iterator[tuple[str, Box]]:
         if box is not None:
             yield layer.result.name, box
     yield from moment.out.items()
-
-
-def _on_chip(moment: TileStep) -> Iterator[tuple[str, Box]]:
-    """What is on chip in a tile."""
-    return ((name, hold.box) for name, hold in moment.holds.items())
 
 
 def _boxes(

@@ -133,17 +133,12 @@ def fitted(known: Mapping[Point, int], registers: Sequence[Register]) -> Terms |
         whole = np.rint(factors).astype(int).tolist()
         terms = tuple((r.name, f) for r, f in zip(among, whole, strict=True) if f)
         told = among is lengths or len(points) > len(among) == rank
-        if told and _right(terms, known, registers):
+        if told and all(
+            known[edge] - below(terms, registers, values_at_point(registers, point)) == number
+            for point, number in known.items()
+        ):
             return terms
     return None
-
-
-def _right(terms: Terms, known: Mapping[Point, int], registers: Sequence[Register]) -> bool:
-    edge = edge_of(registers)
-    return all(
-        known[edge] - below(terms, registers, values_at_point(registers, point)) == number
-        for point, number in known.items()
-    )
 
 
 def counted(known: Mapping[Point, int], registers: Sequence[Register]) -> Count | None:

@@ -423,7 +423,11 @@ class _ProgramReader(_Reader):
                 raise line.error("a core before its tokens, so not")
             self.lists["token"][-1] |= [_new(line, "a token", self.lists["token"][-1])]
         elif word == "payload":
-            self.lists["payload"].append(_payload(line))
+            text = line.string("a payload in base64")
+            try:
+                self.lists["payload"].append(base64.b64decode(text, validate=True))
+            except ValueError as error:
+                raise line.error("a payload in base64", line.at - 1) from error
         elif word == "constants":
             self.lists["constants"].append(line.string("the name of a file in quotes"))
             self.data = self.opened(self.lists["constants"][0]) if self.opened else self.data
@@ -451,14 +455,6 @@ def _new(line: AssemblyLine, what: str, known: Mapping[str, int]) -> tuple[str, 
     if name in known:
         raise line.error(f"{what} that is not there yet", line.at - 1)
     return name, line.integer("a count")
-
-
-def _payload(line: AssemblyLine) -> bytes:
-    text = line.string("a payload in base64")
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise line.error("a payload in base64", line.at - 1) from error
 
 
 def digest(data: NDArray[Any]) -> str:

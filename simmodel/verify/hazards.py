@@ -160,7 +160,8 @@ def token_findings(line: Timeline) -> Iterator[Finding]:
     """Tokens with several signalling or waiting queues, and tokens that do not balance."""
     for use in line.token_uses:
         for role, occurrences in (("signalled", use.givers), ("awaited", use.takers)):
-            queues = _queues(line, occurrences, use.core)
+            found = (line.queues[queue] for queue in np.unique(line.queue[occurrences]))
+            queues = [e if core == use.core else f"{e} of core {core}" for core, e in found]
             if len(queues) > 1:
                 message = f"token {use.name!r} is {role} by {' and '.join(queues)}"
                 yield Finding("token-queues", message, use.core)
@@ -170,12 +171,6 @@ def token_findings(line: Timeline) -> Iterator[Finding]:
         if given != taken:
             message = f"token {use.name!r} is given {given} and taken {taken} times"
             yield Finding("balance", message, use.core)
-
-
-def _queues(line: Timeline, occurrences: Ints, home: int) -> list[str]:
-    """Engines, those of other cores than `home` with their core."""
-    found = (line.queues[queue] for queue in np.unique(line.queue[occurrences]))
-    return [engine if core == home else f"{engine} of core {core}" for core, engine in found]
 
 
 def barrier_findings(line: Timeline) -> Iterator[Finding]:
