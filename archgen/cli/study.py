@@ -118,7 +118,7 @@ def study(
 
     \b
     archgen study archs/*.yaml --model resnet50 --batch 1,8 --out results
-    archgen study studies/02_sweep.yaml --jobs 4
+    archgen study studies/02_memory_and_bandwidth.yaml --jobs 4
     archgen study soma-edge --model net.onnx --dim sequence=128,512 --dtype int8
     archgen study soma-edge --model resnet50 --fusion none,line,optimal
 
