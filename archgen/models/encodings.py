@@ -112,7 +112,8 @@ class _Writer:
         """Keep a constant as integers; gives what hinders that."""
         name, encoding = tensor.name, self.encodings[tensor.name]
         values = numpy_helper.to_array(tensor)
-        axis = encoding.axis if encoding.axis is not None else self._columns(name, values.ndim)
+        axis = self._columns(name, values.ndim) if encoding.axis is None else encoding.axis
+        axis %= max(1, values.ndim)
         count = encoding.scale.size
         if count not in (1, *values.shape[axis : axis + 1]):
             shape = list(values.shape)

@@ -10,10 +10,8 @@ extents, depthwise layers by the time that they take now against that of an engi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, TriedChange
 from archgen.outcomes.estimated import ESTIMATED
@@ -36,9 +34,6 @@ MOST = 12
 """Changes that are simulated, those of the largest bounds."""
 COMPILED, PROMISING = 3, 0.05
 """Changes that are compiled for, and what each must promise: a program takes longer than a run."""
-LEAST_SECONDS = 10.0
-"""Compiling for changes may take as long as compiling the point did, and this at least."""
-_TOO_LONG = "no program was made for it, as that takes longer than the point's own"
 LAYERS = 300
 """Layers of a network above which none is: trying should end while somebody waits."""
 POINTS = 12
@@ -56,8 +51,6 @@ class TrialTools:
     anew: Callable[[Arch], int | None] | None = None
     """Cycles of a program made for a machine, as fast as it goes; None: it gets none. Without it
     nothing is compiled for."""
-    seconds: float = LEAST_SECONDS
-    """What that may take for all changes together."""
 
 
 def tried(outcome: Outcome, arch: Arch, means: TrialTools) -> list[TriedChange]:
@@ -69,7 +62,7 @@ def tried(outcome: Outcome, arch: Arch, means: TrialTools) -> list[TriedChange]:
     found = [*filter(None, (_simulated(rule, own, means) for rule, _ in runs[:MOST]))]
     others = [*_unmade(own, [rule for rule in rules if not rule.same(arch)], means.products)]
     if means.anew is not None and len(own.layers) <= LAYERS:
-        others = _anew(own, others, means.anew, means.seconds)
+        others = _anew(own, others, means.anew)
     return found + others
 
 
@@ -87,24 +80,17 @@ def _simulated(rule: LeverRule, own: Account, means: TrialTools) -> TriedChange 
 
 
 def _anew(
-    own: Account, found: Sequence[TriedChange], anew: Callable[[Arch], int | None], seconds: float
+    own: Account, found: Sequence[TriedChange], anew: Callable[[Arch], int | None]
 ) -> list[TriedChange]:
-    """`found`, of which the most promising were compiled for, as far as `seconds` suffice;
-    estimates first, as bounds are seldom reached."""
+    """`found`, of which the most promising were compiled for; estimates first, as bounds are
+    seldom reached."""
     arch, made = own.point.arch, list(found)
     order = sorted(range(len(made)), key=lambda at: (made[at].way == AT_MOST, -made[at].gain))
     chosen = [at for at in order if made[at].gain >= PROMISING][:COMPILED]
-    times = [time.perf_counter()]
     before = anew(arch) if chosen else None
     if not before:
         return made
     for at in chosen:
-        times.append(time.perf_counter())
-        longest = max(end - start for start, end in pairwise(times))
-        if times[-1] - times[0] + longest > seconds:
-            said = "; ".join(filter(None, (made[at].rests_on, _TOO_LONG)))
-            made[at] = replace(made[at], rests_on=said)
-            continue
         other = changed(arch, made[at].fields)
         cycles = None if other is None else anew(other)
         if cycles is not None:

@@ -39,7 +39,7 @@ from archgen.process.guard import refusal
 from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
 from archgen.report.ranking import content
-from archgen.report.tried_levers import LEAST_SECONDS, TrialTools, tried
+from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models
 from archgen.studies.store import StudyScheduleCache
@@ -175,8 +175,7 @@ class Workbench:
                 return self.tools.simulate(compiled.program, arch)
 
         can = self.tools.anew and compiled.products
-        seconds = max(LEAST_SECONDS, number(outcome.row, "compile_s"))
-        means = TrialTools(simulate, compiled.products, anew if can else None, seconds)
+        means = TrialTools(simulate, compiled.products, anew if can else None)
         found = tried(outcome, request.arch, means)
         return replace(
             outcome, details={**outcome.details, DETAIL: [asdict(each) for each in found]}

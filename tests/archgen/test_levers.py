@@ -18,7 +18,7 @@ from archgen.report.levers import LEAST, Lever, levers
 from archgen.report.points import views
 from archgen.report.ranking import rank
 from archgen.report.summary import sentences
-from archgen.report.tried_levers import WORTH, TrialTools, tried
+from archgen.report.tried_levers import WORTH
 from archgen.scheduling import choice
 from archgen.schema import load_arch
 from archgen.schema.rewritten import Fields, changed
@@ -27,8 +27,6 @@ from archgen.studies.results import Study
 from archgen.studies.sweep import study
 from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
 from simmodel.arch.record import Arch
-from simmodel.errors import NotRunnable
-from simmodel.trace import Trace
 
 SLOW: Fields = {"copy.load.bandwidth": "1 B/cycle", "name": "slow-load"}
 """DRAM gives soma-edge 16 bytes a cycle: its load engine alone is what loads wait for."""
@@ -125,26 +123,6 @@ def test_what_takes_another_program_gets_one(tmp_path: Path) -> None:
     _, _, after = found(native, network)
     assert depthwise.way == ANEW
     assert depthwise.gain == 1 - after.cycles / own.cycles, "both at the least effort"
-
-
-def test_compiling_for_changes_ends_in_time(
-    slow: tuple[Study, list[Lever], Account], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, _, own = slow
-    monkeypatch.setattr("archgen.report.tried_levers.PROMISING", 0.0)
-
-    def cannot(arch: Arch) -> Trace:
-        raise NotRunnable(arch.name)
-
-    def within(seconds: float) -> list[TriedChange]:
-        means = TrialTools(cannot, None, lambda arch: 100, seconds)
-        return tried(made.outcomes[0], own.point.arch, means)
-
-    late, early = within(0.0), within(math.inf)
-    compiled = [each.way == ANEW for each in early]
-    assert any(compiled)
-    assert ["takes longer" in each.rests_on for each in late] == compiled
-    assert ANEW not in {each.way for each in late}
 
 
 @pytest.mark.parametrize("said", [{"plots": False}, {"levers": False}])
