@@ -46,6 +46,10 @@ FILES = sorted(path for name in PASSES for path in (CASES / name).glob("*.txt"))
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>\n'
 
 
+def test_every_pass_has_cases() -> None:
+    assert PASSES.keys() == {path.parent.name for path in FILES}
+
+
 def parse(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(text if text.startswith("<") else HEADER + text)
 
