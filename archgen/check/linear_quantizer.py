@@ -1,8 +1,8 @@
 """ONNX Runtime's quantizer, in time that grows with the number of nodes and not with its square.
 
-The one idea: it looks for constants and readers by name through whole lists, again for each value.
-Here the network that it works on has an index of both, kept as it adds to them; what it decides is
-its own.
+The one idea: it looks for constants and readers by name through whole lists, again for each value,
+and rounds weights channel by channel. Here the network that it works on has an index of both, kept
+as it adds to them, and the channels of a weight are rounded at once; what it decides is its own.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
 from onnxruntime.quantization import QDQQuantizer, base_quantizer, qdq_quantizer
 from onnxruntime.quantization.onnx_model import ONNXModel
 
+_LARGEST = 127
+"""Of a symmetric int8 weight."""
 _SEARCHING = (base_quantizer, qdq_quantizer)
 """Modules of ONNX Runtime with a function that searches a list for a name."""
 
@@ -37,10 +42,47 @@ class LinearQuantizer(QDQQuantizer):  # type: ignore[misc]
             made: onnx.ModelProto = super().quantize_model()
             return made
 
+    def _calc_initializer_quant_params(self) -> Any:
+        told = self.tensor_quant_overrides
+        for name, info in self.tensors_to_quantize.items():
+            held = self.model.get_initializer(name)
+            axis = told.get(name, [{}])[0].get("axis", info.axis)
+            if held is not None and axis is not None and not told.overrides_scale_zp(name):
+                scales = _channel_scales(numpy_helper.to_array(held), axis)
+                zero = np.int8(0)
+                told[name] = [{"axis": axis, "scale": s, "zero_point": zero} for s in scales]
+        return super()._calc_initializer_quant_params()
+
+
+def _channel_scales(weights: NDArray[Any], axis: int) -> NDArray[Any]:
+    """The scale of each channel as ONNX Runtime has it, which is 1 where all is 0."""
+    others = tuple(dim for dim in range(weights.ndim) if dim != axis % weights.ndim)
+    most = np.maximum(weights.max(others, initial=0), -weights.min(others, initial=0))
+    scales = most.astype(np.float64) / _LARGEST
+    return np.where(scales < np.finfo(weights.dtype).tiny, 1, scales).astype(weights.dtype)
+
+
+def _rounded(
+    weight: onnx.TensorProto, kind: int, zero: NDArray[Any], scale: NDArray[Any],
+    axis: int | None = None, **options: Any,
+) -> onnx.TensorProto:  # fmt: skip
+    """`quantize_onnx_initializer` of ONNX Runtime, with all channels at once."""
+    if axis is None or kind != onnx.TensorProto.INT8:
+        made: onnx.TensorProto = _ROUNDED_BY_CHANNEL(weight, kind, zero, scale, axis, **options)
+        return made
+    values = numpy_helper.to_array(weight)
+    shape = [-1 if dim == axis else 1 for dim in range(values.ndim)]
+    codes = (values.astype(np.float32) / scale.reshape(shape)).round()
+    np.clip(codes, -_LARGEST - 1, _LARGEST, out=codes)
+    return numpy_helper.from_array(codes.astype(np.int8), f"{weight.name}_quantized")
+
+
+_ROUNDED_BY_CHANNEL = qdq_quantizer.quantize_onnx_initializer
+
 
 @contextmanager
 def _looking_up() -> Iterator[None]:
-    """Lets ONNX Runtime look names up where a list has an index."""
+    """Lets ONNX Runtime look names up where a list has an index, and round all channels at once."""
     searching = {module: module.find_by_name for module in _SEARCHING}
 
     def found(name: str, items: Iterable[Any]) -> Any:
@@ -51,8 +93,10 @@ def _looking_up() -> Iterator[None]:
     try:
         for module in searching:
             module.find_by_name = found
+        qdq_quantizer.quantize_onnx_initializer = _rounded
         yield
     finally:
+        qdq_quantizer.quantize_onnx_initializer = _ROUNDED_BY_CHANNEL
         for module, before in searching.items():
             module.find_by_name = before
 
