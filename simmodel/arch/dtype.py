@@ -131,6 +131,7 @@ def limits(name: str) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+@cache
 def real_limits(name: str) -> tuple[float, float]:
     """Smallest and largest double that the integer type `name` represents."""
     low, high = limits(name)

@@ -11,12 +11,15 @@ sum stays below 2**24, else fp64.
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from simmodel.arch.record import Matrix
 from simmodel.isa.base import Array
+
+Sizes = tuple[int, ...]
 
 
 def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_dims: str) -> Array:
@@ -31,25 +34,50 @@ def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_
     """
     left, left_dims = _sum_alone(left, left_dims, right_dims + out_dims)
     right, right_dims = _sum_alone(right, right_dims, left_dims + out_dims)
-    batch = [d for d in out_dims if d in left_dims and d in right_dims]
-    rows = [d for d in out_dims if d not in right_dims]
-    cols = [d for d in out_dims if d not in left_dims]
     inner = [d for d in left_dims if d in right_dims and d not in out_dims]
-    extent = dict(zip(left_dims, left.shape, strict=True))
-    extent |= dict(zip(right_dims, right.shape, strict=True))
-    kind = exact_type(left, right, math.prod(extent[d] for d in inner))
+    kind = exact_type(left, right, math.prod(left.shape[left_dims.index(d)] for d in inner))
     # A dense product of a depthwise layer repeats each input once for every zero weight.
     for d in [d for d in inner if left.strides[left_dims.index(d)] == 0]:
         left = left[(slice(None),) * left_dims.index(d) + (0,)]
         right = right.sum(right_dims.index(d), dtype=kind)
         left_dims, right_dims = left_dims.replace(d, ""), right_dims.replace(d, "")
-        inner.remove(d)
-    a = _group_axes(left.astype(kind, copy=False), left_dims, (batch, rows, inner))
-    b = _group_axes(right.astype(kind, copy=False), right_dims, (batch, inner, cols))
-    product = (a @ b).reshape([extent[d] for d in (*batch, *rows, *cols)])
-    order = "".join((*batch, *rows, *cols))
-    result: Array = product.transpose([order.index(d) for d in out_dims])
+    way = _matrix_product(left_dims, left.shape, right_dims, right.shape, out_dims)
+    a = left.astype(kind, copy=False).transpose(way.left[0]).reshape(way.left[1])
+    b = right.astype(kind, copy=False).transpose(way.right[0]).reshape(way.right[1])
+    result: Array = (a @ b).reshape(way.result[0]).transpose(way.result[1])
     return result
+
+
+class _MatrixProduct(NamedTuple):
+    """Which orders of axes and shapes make a contraction a stack of matrix products."""
+
+    left: tuple[list[int], list[int]]
+    """The order of its axes, then its shape."""
+    right: tuple[list[int], list[int]]
+    result: tuple[list[int], list[int]]
+    """The shape of the product by axes, then their order in the result."""
+
+
+@cache
+def _matrix_product(
+    left: str, left_shape: Sizes, right: str, right_shape: Sizes, out: str
+) -> _MatrixProduct:
+    """Executing a program asks it of each instruction again, with few answers."""
+    batch = [d for d in out if d in left and d in right]
+    rows = [d for d in out if d not in right]
+    cols = [d for d in out if d not in left]
+    inner = [d for d in left if d in right and d not in out]
+    extent = dict(zip(left + right, left_shape + right_shape, strict=True))
+
+    def grouped(dims: str, *parts: list[str]) -> tuple[list[int], list[int]]:
+        order = [dims.index(d) for part in parts for d in part]
+        return order, [math.prod(extent[d] for d in part) for part in parts]
+
+    made = (*batch, *rows, *cols)
+    return _MatrixProduct(
+        grouped(left, batch, rows, inner), grouped(right, batch, inner, cols),
+        ([extent[d] for d in made], [made.index(d) for d in out]),
+    )  # fmt: skip
 
 
 def _sum_alone(array: Array, dims: str, others: str) -> tuple[Array, str]:
@@ -60,22 +88,20 @@ def _sum_alone(array: Array, dims: str, others: str) -> tuple[Array, str]:
     return array.astype(np.float64).sum(alone), "".join(d for d in dims if d in others)
 
 
-def _group_axes(array: Array, dims: str, parts: tuple[list[str], ...]) -> Array:
-    moved = array.transpose([dims.index(d) for part in parts for d in part])
-    sizes = dict(zip(dims, array.shape, strict=True))
-    return moved.reshape([math.prod(sizes[d] for d in part) for part in parts])
-
-
 def exact_type(left: Array, right: Array, length: int) -> type:
     """The floating-point type in which sums of `length` products are exact (integers), or fp32."""
-    if not (np.issubdtype(left.dtype, np.integer) and np.issubdtype(right.dtype, np.integer)):
+    if left.dtype.kind not in "iu" or right.dtype.kind not in "iu":
         return np.float64 if np.float64 in (left.dtype, right.dtype) else np.float32
-    bounds = (max(-int(i.min), int(i.max)) for i in (np.iinfo(left.dtype), np.iinfo(right.dtype)))
-    if math.prod(bounds) * length < EXACT:
+    if _largest(left.dtype) * _largest(right.dtype) * length < EXACT:
         return np.float32
     once = (without_repeats(left), without_repeats(right))
     values = (max(abs(int(a.max(initial=0))), abs(int(a.min(initial=0)))) for a in once)
     return np.float32 if math.prod(values) * length < EXACT else np.float64
+
+
+@cache
+def _largest(kind: np.dtype[Any]) -> int:
+    return max(-int(np.iinfo(kind).min), int(np.iinfo(kind).max))
 
 
 EXACT = 2**24

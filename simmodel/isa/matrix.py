@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from string import ascii_uppercase
 from typing import ClassVar
 
@@ -114,10 +115,15 @@ class MatrixInstruction(Instruction):
         """The left operand, of convolutions its windows."""
         return a
 
+    @cached_property
+    def _dims(self) -> tuple[str, ...]:
+        """Those of a, w and dst, with loops that move them."""
+        loops = (letters(operand, self.lead) for operand in (self.a, self.w, self.dst))
+        return tuple(map(str.__add__, loops, self.PRODUCT))
+
     def sums(self, a: Array, w: Array) -> Array:
         """Exact sums of products, in dst's shape without the loops that do not move it."""
-        loops = (letters(operand, self.lead) for operand in (self.a, self.w, self.dst))
-        a_dims, w_dims, out = map(str.__add__, loops, self.PRODUCT)
+        a_dims, w_dims, out = self._dims
         left, right = a[moving(self.a, self.lead)], w[moving(self.w, self.lead)]
         kind = exact_type(left, right, math.prod(w.shape[:-1]))
         left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
