@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator
 
+from simmodel.arch.assumed import assumption_problems
 from simmodel.arch.base import Path, Problem, near
 from simmodel.arch.dtype import accumulator_of
 from simmodel.arch.record import Arch
@@ -28,7 +29,7 @@ def problems(arch: Arch) -> list[Problem]:
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
         _results, _idle_memories, _forms_lacking, _forms_limited, encoding_problems, _energies,
-        _areas, _yield,
+        _areas, _yield, assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 

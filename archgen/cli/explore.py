@@ -1,5 +1,5 @@
-"""`archgen explore` and `archgen sensitivity`: the best of a space of machines, or the smallest
-for a target; and what each field of one machine is worth."""
+"""`archgen explore`, `sensitivity` and `calibrate`: the best of a space of machines, or the smallest
+for a target; what each field of one machine is worth; which values meet measured times."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
-from archgen.cli.options import EveryMistake, reads
+from archgen.api import load_model, prepared_for, request_for
+from archgen.cli.options import FILE, EveryMistake, reads
 from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
 from archgen.cli.summary import shortened
 from archgen.cli.terminal import PlainTable, plain_table, show
+from archgen.exploration.calibrate import Measurement, read_measurements
+from archgen.exploration.calibrate import calibrate as fitted
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools
 from archgen.exploration.measures import AREA, is_estimable
 from archgen.exploration.plan import Exploration, load_exploration, load_sensitivity_plan
@@ -31,9 +36,19 @@ from archgen.exploration.search import ExplorationResult, is_blind, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
 from archgen.outcomes.frame import records
+from archgen.process.files import unwritable, write_text
+from archgen.process.steps import step
 from archgen.report import REPORT
 from archgen.report.sheet import plain
-from archgen.schema.variants import factor_of
+from archgen.scheduling import choice
+from archgen.schema.load import load_files
+from archgen.schema.tree import ArchError
+from archgen.schema.tree import plain as plain_tree
+from archgen.schema.variants import factor_of, laid_over, spelled, table_of
+from archgen.toolchain import STANDARD
+from compiler.api import parse_tree
+from simmodel.arch.record import Arch
+from simmodel.program.program import Program
 
 _SHOWN = 4
 _HEADLINE = ("latency_ms", "throughput_ips", "area_mm2")
@@ -269,3 +284,53 @@ def _percent(value: float) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+@click.command(cls=EveryMistake)
+@click.argument("arch", metavar="ARCH")
+@click.argument("measured", metavar="POINTS", type=FILE)
+@click.option("--effort", type=click.IntRange(0, 3), default=1, show_default=True,
+              help="How long the compiler may search for each program.")  # fmt: skip
+@click.option("-o", "--out", type=FILE, help="Default: NAME-calibrated.yaml.")
+def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
+    """Fit what a machine's file assumes to measured times.
+
+    ARCH states ranges of fields under `assumed`. POINTS is a CSV file with the columns model (a
+    network of the zoo with its options, or an .onnx file) and ms, and if wanted batch, tree (a file
+    with the schedule that was measured) and kind. Each network is compiled once and simulated with
+    other times; the machine that comes nearest is written as a file that extends ARCH.
+    """
+    loaded, mistakes = load_files([arch])
+    if mistakes:
+        raise ArchError(mistakes)
+    machine, base = loaded[0].arch, loaded[0].path
+    target = out or Path(f"{machine.name}-calibrated.yaml")
+    wrong = unwritable("--out", target)
+    if not machine.assumed:
+        wrong.append(
+            f"{arch} assumes nothing to fit; state a range of each field that was not measured, as "
+            "assumed: {memories.dram.latency: 60 ns .. 200 ns}"
+        )
+    if wrong:
+        raise click.UsageError("\n".join(wrong))
+    found = fitted(
+        machine, read_measurements(measured), lambda point: _program(machine, point, effort)
+    )
+    for field, span in machine.assumed.items():
+        click.echo(f"{field}: {found.fields[field]} (assumed {span})")
+    for kind in dict.fromkeys(point.kind for point in found.points):
+        click.echo(f"{kind}: {found.sentence(kind)}")
+    held = {"extends": relpath(base, target.parent), "name": f"{machine.name}-calibrated"}
+    fields = {field: spelled(value) for field, value in found.fields.items()}
+    text = yaml.safe_dump(plain_tree(laid_over(table_of(held), fields)), sort_keys=False)
+    write_text(target, f"# fitted to {measured.name}: {found.sentence()}\n{text}")
+    click.echo(f"{target} has the fitted machine: {found.sentence()}")
+
+
+def _program(arch: Arch, point: Measurement, effort: int) -> Program:
+    scheduling = choice(effort=effort)
+    if point.tree:
+        scheduling = replace(scheduling, tree=parse_tree(Path(point.tree).read_text("utf-8")))
+    prepared = prepared_for(load_model(point.model, batch=point.batch), arch, scheduling=scheduling)
+    with step(f"compiling {point.model}"):
+        return STANDARD.compile(request_for(*prepared, arch, True, scheduling)).program

@@ -25,6 +25,7 @@ VERBS = {
     "study": ("study", "compile, check and simulate models on architectures"),
     "explore": ("explore", "search a space of machines for the best ones"),
     "sensitivity": ("explore", "what each field of a machine is worth"),
+    "calibrate": ("explore", "fit what a machine assumes to measured times"),
     "report": ("results", "the study in a folder as one HTML page"),
     "results": ("results", "list the finished points of a study"),
     "compare": ("compare", "what got better or worse between studies, and why"),

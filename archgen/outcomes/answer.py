@@ -122,7 +122,7 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
         ((network, row),) = first.best.items()
         ran = run_of(row)
         run = "" if ran is None else f", {_digits(number(ran, 'latency_ms'))} ms when it was run"
-        takes = f"{_digits(first.time)} ms{said} for {network}{run}"
+        takes = f"{_digits(first.time)} ms{said}{_range(row)} for {network}{run}"
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
     else:
         takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
@@ -137,6 +137,15 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
     lead, second = found[1].time / first.time - 1, found[1].name
     behind = "is as quick" if lead < _EQUAL else f"takes {_more(lead)}"
     yield f"Fastest is {first.name}: {takes}; the next, {second}, {behind}."
+
+
+def _range(row: Record) -> str:
+    """` (0.49 to 0.61, 80 % of it by memories.dram.latency)`, where the machine's file assumes."""
+    low, high = number(row, "latency_low_ms"), number(row, "latency_high_ms")
+    if not low < high:
+        return ""
+    most = f"{100 * number(row, 'assumed_share'):.0f} % of it by {row['assumed_most']}"
+    return f" ({_digits(low)} to {_digits(high)}, {most})"
 
 
 def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:

@@ -7,13 +7,15 @@ else; what a figure means is said in `archgen.outcomes.columns`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from archgen.energy.area import Area
 from archgen.energy.model import Energy
 from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
+from archgen.schema.rewritten import Fields, changed
 from compiler import api
+from simmodel.arch.assumed import ends
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, HostCall, Indirect
 from simmodel.isa.base import instructions
@@ -53,6 +55,38 @@ def waterfall_row(found: Waterfall, cycles: int) -> Row:
     total = max(1, cycles)
     row: Row = {f"work_{column_word(name)}": found.matrix[name] / total for name in WORK}
     return row | {f"moved_{column_word(name)}": share / total for name, share in found.dram.items()}
+
+
+def assumed_row(arch: Arch, cycles: int, simulate: Callable[[Arch], int]) -> Row:
+    """The range of the latency of a run that took `cycles`, and which assumption of `arch` matters
+    most: each runs at both of its ends, and all at their best and at their worst. `simulate` gives
+    the cycles of the same program on a machine with other times."""
+    if not arch.assumed:
+        return {}
+
+    def run(fields: Fields) -> int:
+        other = changed(arch, fields)
+        return cycles if other is None else simulate(other)
+
+    tried = {
+        field: sorted((run({field: end}), end) for end in ends(arch, field))
+        for field in arch.assumed
+    }
+    found = [cycles, *(each for pair in tried.values() for each, _ in pair)]
+    if len(tried) > 1:
+        found += [run({field: pair[side][1] for field, pair in tried.items()}) for side in (0, 1)]
+    spans = {
+        field: max(cycles, slow) - min(cycles, quick)
+        for field, ((quick, _), (slow, _)) in tried.items()
+    }
+    most, total = max(spans, key=spans.__getitem__), sum(spans.values())
+    ms = 1e3 / arch.clock
+    return {
+        "latency_low_ms": min(found) * ms,
+        "latency_high_ms": max(found) * ms,
+        "assumed_most": most if total else None,
+        "assumed_share": spans[most] / total if total else None,
+    }
 
 
 def traffic_row(trace: Trace, program: Program, arch: Arch) -> Row:

@@ -24,6 +24,7 @@ _LOG_FROM = 30.0
 _WRONG: Any = {"fc": style.VERMILION, "ec": style.PAPER, "lw": 0.5, "hatch": "xxxx"}
 _GUESSED: Any = {"fc": style.PALE, "ec": style.BLUE, "lw": 0.8}
 _RIGHT: Any = {"fc": style.BLUE, "ec": style.PAPER, "lw": 0.5}
+_ASSUMED: Any = {"ecolor": style.ORANGE, "elinewidth": 1.5, "capsize": 4, "fmt": "none"}
 _BOUND: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 11, "mew": 2}
 
 
@@ -55,6 +56,7 @@ def _bounded_bars(
         done = [(place, row) for place, row in panel if has_figures(row)]
         ends = [number(row, column) for _, row in done]
         ends += [bound(row) for _, row in done]
+        ends += [number(row, "latency_high_ms") for _, row in done if column == "latency_ms"]
         ends += [number(run, column) for _, row in done if (run := run_of(row)) is not None]
         _value_axis(axes, [end for end in ends if end >= 0])
         for place, row in done:
@@ -63,11 +65,14 @@ def _bounded_bars(
             else:
                 _draw_bar(axes, place, row, column, bound(row))
     rows = records(frame)
+    ranged = column == "latency_ms" and "latency_high_ms" in frame
     right = Patch(label="simulated", **_RIGHT)
     handles: list[Any] = [right, Line2D([], [], label="roofline bound", **_BOUND)]
     if is_estimated(frame):
         guessed = Patch(label="estimated", **_GUESSED)
         handles = [guessed, right] if any(map(run_of, rows)) else [guessed]
+    if ranged and frame["latency_high_ms"].notna().any():
+        handles += [Line2D([], [], label="range of what is assumed", color=style.ORANGE)]
     handles += [Patch(label="wrong outputs", **_WRONG)] if any(map(is_wrong, rows)) else []
     legend(figure, handles)
     return figure
@@ -90,6 +95,9 @@ def _draw_bar(axes: Axes, place: int, row: Record, column: str, bound: float) ->
     guessed = run is not None or row["status"] == ESTIMATED
     axes.barh(place, value, height=0.66, **(_GUESSED if guessed else certain))
     axes.plot([bound], [place], **_BOUND)
+    low, high = number(row, "latency_low_ms"), number(row, "latency_high_ms")
+    if column == "latency_ms" and low < high:
+        axes.errorbar(value, place, xerr=[[value - low], [high - value]], **_ASSUMED)
     text = shown(value)
     if run is not None:
         axes.barh(place, number(run, column), height=0.22, **certain)

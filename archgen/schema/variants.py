@@ -263,7 +263,7 @@ MORE = (
     "memories.dram.channels", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
     "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
     "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
-    "host.bandwidth", "vector.lanes", "vector.wide_lanes",
+    "host.bandwidth", "vector.lanes", "vector.wide_lanes", "matrix.sustained",
 )  # fmt: skip
 """Fields of which more never takes anything away."""
 LESS = (

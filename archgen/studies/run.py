@@ -129,6 +129,9 @@ class Workbench:
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **rows.metrics_row(metrics, program, arch)}
+        row |= rows.assumed_row(
+            arch, trace.cycles, lambda other: tools.simulate(program, other).cycles
+        )
         row |= rows.traffic_row(trace, program, arch)
         row |= rows.bound_row(compiled.bound, trace.cycles)
         row["working_set_bytes"] = compiled.working_set

@@ -28,7 +28,7 @@ from simmodel.arch.units import Bandwidth, Delay
 
 # Which machine can do whatever another one can: it has more of something, and nothing less.
 
-_SILENT = ("name", "description", "energy", "energy.*")
+_SILENT = ("name", "description", "energy", "energy.*", "assumed", "assumed.*")
 """Fields that no cycle depends on."""
 
 Fields = dict[str, object]

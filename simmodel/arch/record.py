@@ -25,7 +25,7 @@ from simmodel.arch.base import (
     Writeback,
 )
 from simmodel.arch.costs import EnergyTable, Price
-from simmodel.arch.units import Bandwidth, Bytes, Delay, Hertz, Operations
+from simmodel.arch.units import Bandwidth, Bytes, Delay, Hertz, Interval, Operations
 
 
 class Dram(FrozenModel):
@@ -156,6 +156,9 @@ class Matrix(FrozenModel):
     """Engines of this kind in each core, all alike, each with a queue of its own; they share the
     work of a tile."""
     startup: Delay = NO_DELAY
+    sustained: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of its peak that products keep up: bubbles between instructions and folds take the
+    rest, so their cycles are divided by it."""
     granularity: Literal["tile", "gemm", "conv"] = "conv"
     """What one instruction covers: an array-sized product, a matrix product, a convolution."""
     max_pixels: PositiveInt | None = None
@@ -464,6 +467,10 @@ class Arch(FrozenModel):
     energy: EnergyTable = EnergyTable()
     price: Price | None = None
     """Default: nothing has a price."""
+    assumed: dict[str, Interval] = {}
+    """Fields whose values nobody has measured, by dotted name, and the range that each lies in:
+    `memories.dram.latency: 60 ns .. 200 ns`. A study then says the range of its times. Delays,
+    bandwidths and factors of time may be assumed, as a program stays the same with them."""
 
     @property
     def core_count(self) -> int:

@@ -211,6 +211,29 @@ class Delay(_Quantity):
         return min(known, key=len, default=f"{_spelled(self.amount)} s")
 
 
+@dataclass(frozen=True)
+class Interval(_Quantity):
+    """A range by its ends, each as a file spells it."""
+
+    low: str
+    high: str
+
+    EXAMPLE = "60 ns .. 200 ns"
+
+    @classmethod
+    def parse(cls, value: object) -> Interval:
+        """`'60 ns .. 200 ns'`, or with numbers `'0.9 .. 1.0'`."""
+        if isinstance(value, Interval):
+            return value
+        ends = [end.strip() for end in str(value).split("..")]
+        if len(ends) != 2 or not all(ends):
+            raise ValueError(f"expected a range such as {cls.EXAMPLE!r}, got {value!r}")
+        return cls(*ends)
+
+    def __str__(self) -> str:
+        return f"{self.low} .. {self.high}"
+
+
 def _spelled(amount: float, unit: float = 1.0) -> str:
     """`amount / unit` with no digit more than it takes to have `amount` back by multiplying; empty
     where none has."""

@@ -144,7 +144,8 @@ def product_cycles(
     else:
         steps = _ceil(m, matrix.rows) * _ceil(n, matrix.cols) * _ceil(k, matrix.depth)
         once = steps * positions
-    return _as_integer(np.ceil(once / rate)) if rate < 1 else once
+    kept_up = min(rate, 1) * matrix.sustained
+    return _as_integer(np.ceil(once / kept_up)) if kept_up < 1 else once
 
 
 def depthwise_cycles(
@@ -175,7 +176,7 @@ def depthwise_cycles(
     together = -(-channels // groups)
     inner = math.ceil(taps * together / max(rate, 1.0))
     once = int(_systolic(matrix, pixels, together, inner, groups * positions, behind=behind))
-    return math.ceil(once / min(rate, 1.0))
+    return math.ceil(once / (min(rate, 1.0) * matrix.sustained))
 
 
 def _as_integer(value: Any) -> Any:

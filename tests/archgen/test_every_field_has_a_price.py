@@ -46,6 +46,7 @@ STATED = {
 """Every figure that a file may state; and another kind of operation that the scalar unit has most
 arithmetic for."""
 BY_SIMULATION = [
+    ("soma-edge", "matrix.sustained", 0.5),
     ("soma-edge", "memories.dram.latency", "200 ns"), ("soma-edge", "memories.local.mapping",
     "blocked"), ("gemmini-16", "memories.local.conflict_penalty", 1.0),
     ("soma-edge", "memories.local.latency", "8 cycles"), ("gemmini-16", "matrix.fold_overlap",

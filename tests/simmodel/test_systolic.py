@@ -149,3 +149,12 @@ def test_each_channel_of_a_depthwise_product_has_rows_of_its_own(
     bare = machine(matrix={**array(dataflow, 32), "depthwise": True, "im2col": False}).matrix
     single = depthwise_cycles(bare, "int8", 100, 64, 1)
     assert depthwise_cycles(bare, "int8", 100, 64, 9) == 9 * single
+
+
+def test_an_array_that_keeps_up_four_fifths_of_its_peak_takes_five_fourths_of_the_cycles() -> None:
+    array_ = {**array("weight-stationary", 32), "depthwise": True}
+    whole, slow = (machine(matrix={**array_, "sustained": kept}).matrix for kept in (1.0, 0.8))
+    assert (
+        product_cycles(slow, "int8", 64, 64, 64) == product_cycles(whole, "int8", 64, 64, 64) / 0.8
+    )
+    assert depthwise_cycles(slow, "int8", 100, 64, 9) == 22 * (32 + 100 + 62) / 0.8

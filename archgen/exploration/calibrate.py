@@ -1,0 +1,178 @@
+"""A machine's assumed fields fitted to measured times.
+
+The one idea: what may be assumed changes nothing but time, so each network is compiled once and its
+program runs on every machine that is tried. Each field is moved along its range by itself, in
+turns; half of the times say whether the other half is met by more than chance.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+
+from archgen.schema.rewritten import Fields, changed
+from archgen.studies.design import StudyError
+from simmodel.arch.assumed import place_of, value_at
+from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
+from simmodel.program.program import Program
+
+COLUMNS = ("model", "ms", "batch", "tree", "kind")
+_COARSE = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Places along a range that are tried first; then some around the best of them."""
+_FINE = (-0.1875, -0.125, -0.0625, -0.03125, 0.03125, 0.0625, 0.125, 0.1875)
+_ROUNDS = 3
+_GAIN = 1e-3
+"""What a round must take off the error for another one."""
+_FEWEST = 4
+"""Times below which half of them says nothing of the other half."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measured time."""
+
+    model: str
+    ms: float
+    batch: int | None
+    tree: str
+    """File with the schedule that was measured; empty: the compiler's own is taken."""
+    kind: str
+    """What errors are listed by; default: the network without its options."""
+
+
+def read_measurements(path: Path) -> list[Measurement]:
+    """The rows of a CSV file with the columns model, ms and if wanted batch, tree and kind.
+
+    Raises StudyError with every mistake, each with its line.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, skipinitialspace=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as why:
+        raise StudyError([f"{path}: {why}"]) from why
+    there = list(rows[0]) if rows else []
+    wrong = [f"{path}:1: no column {name!r}" for name in COLUMNS[:2] if name not in there]
+    wrong += [
+        f"{path}:1: unknown column {name!r}; there are {', '.join(COLUMNS)}"
+        for name in there
+        if name not in COLUMNS
+    ]
+    if not rows:
+        wrong = [f"{path}: holds no rows; expected a line of columns such as model,ms"]
+    found = []
+    for line, row in enumerate([] if wrong else rows, 2):
+        said = {name: (row.get(name) or "").strip() for name in COLUMNS}
+        try:
+            ms, batch = float(said["ms"]), int(said["batch"]) if said["batch"] else None
+        except ValueError:
+            ms = batch = 0
+        if not (0 < ms < math.inf and (batch is None or batch > 0) and said["model"]):
+            wrong.append(f"{path}:{line}: expected a network, a positive time and a positive batch")
+            continue
+        if said["tree"] and not Path(said["tree"]).is_file():
+            wrong.append(f"{path}:{line}: there is no file {said['tree']}")
+        kind = said["kind"] or Path(said["model"]).stem.partition(":")[0]
+        found.append(Measurement(said["model"], ms, batch, said["tree"], kind))
+    if wrong:
+        raise StudyError(wrong)
+    return found
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a fit found."""
+
+    points: Sequence[Measurement]
+    fields: Fields
+    """The fitted values, as a file spells them."""
+    before: Sequence[float]
+    """Simulated ms of each point with the values that the file states."""
+    after: Sequence[float]
+    held_out: Sequence[float] = field(default=())
+    """The same where the point was left out of the fit; empty: there are too few points."""
+
+    def errors(self, times: Sequence[float], kind: str = "") -> list[float]:
+        """Relative errors of `times`, of one kind or of all points."""
+        pairs = zip(self.points, times, strict=True)
+        return [abs(ms / p.ms - 1) for p, ms in pairs if kind in ("", p.kind)]
+
+    def sentence(self, kind: str = "") -> str:
+        """How well it does, in words."""
+        before, after = self.errors(self.before, kind), self.errors(self.after, kind)
+        said = f"median error {median(before):.1%} before, {median(after):.1%} after"
+        if self.held_out:
+            left = median(self.errors(self.held_out, kind))
+            said += f", {left:.1%} where left out of the fit"
+        return f"{said} ({len(after)} points)"
+
+
+def calibrate(
+    arch: Arch, points: Sequence[Measurement], compiled: Callable[[Measurement], Program]
+) -> Calibration:
+    """The assumed fields of `arch` that come nearest to `points`.
+
+    Args:
+        arch: a machine with assumed fields.
+        points: measured times.
+        compiled: the program of a point on `arch`.
+    """
+    programs = [compiled(point) for point in points]
+    known: dict[tuple[tuple[float, ...], int], float] = {}
+
+    def fields_at(places: Sequence[float]) -> Fields:
+        return {f: value_at(arch, f, at) for f, at in zip(arch.assumed, places, strict=True)}
+
+    def milliseconds(places: tuple[float, ...], point: int) -> float:
+        if (places, point) not in known:
+            machine = changed(arch, fields_at(places)) or arch
+            cycles = simulate(programs[point], machine).cycles
+            known[places, point] = 1e3 * cycles / arch.clock
+        return known[places, point]
+
+    def fitted(chosen: Sequence[int]) -> tuple[float, ...]:
+        # The mean of logarithms: as much too long counts like as much too short, outliers little.
+        return _descend(start, lambda places: fmean(
+            abs(math.log(milliseconds(places, each) / points[each].ms)) for each in chosen
+        ))  # fmt: skip
+
+    start = tuple(place_of(arch, name) for name in arch.assumed)
+    every = range(len(points))
+    best = fitted(every)
+    held_out: list[float] = []
+    if len(points) >= _FEWEST:
+        order = sorted(every, key=lambda each: points[each].kind)  # halves have some of each kind
+        halves = order[::2], order[1::2]
+        times = {
+            each: milliseconds(own, each)
+            for own, left in zip(map(fitted, halves), halves[::-1], strict=True)
+            for each in left
+        }
+        held_out = [times[each] for each in every]
+    return Calibration(
+        points, fields_at(best), [milliseconds(start, each) for each in every],
+        [milliseconds(best, each) for each in every], held_out,
+    )  # fmt: skip
+
+
+def _descend(
+    start: tuple[float, ...], error: Callable[[tuple[float, ...]], float]
+) -> tuple[float, ...]:
+    """Places from 0 to 1 where `error` is least, one coordinate moved at a time."""
+    best, least = start, error(start)
+    for _ in range(_ROUNDS):
+        before = least
+        for axis in range(len(start)):
+            for centre, steps in ((0.0, _COARSE), (None, _FINE)):
+                middle = best[axis] if centre is None else centre
+                for place in (min(1.0, max(0.0, middle + step)) for step in steps):
+                    tried = (*best[:axis], place, *best[axis + 1 :])
+                    if (found := error(tried)) < least:
+                        best, least = tried, found
+        if before - least < _GAIN:
+            break
+    return best
