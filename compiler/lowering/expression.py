@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.frontend.operators.definitions import Expressed, expressed
 from compiler.frontend.operators.expression import (
     AffineIndex,
@@ -106,6 +107,7 @@ def _affine(position: AffineIndex, loops: tuple[str, ...]) -> Affine:
 # Tensor expressions in ONNX's operators, for the host: elements gathered by constant positions.
 
 _SPELLED = {function: op for table in (BINARY, UNARY) for op, function in table.items()}
+_SPELLED["pow"] = "Pow"
 _REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd",
                "mean": "ReduceMean"}  # fmt: skip
 
@@ -163,6 +165,11 @@ class ExpressionWriter(NodeWriter):
             operands = [self._term(each) for each in term.operands]
             if term.function == "square":
                 return self.op("Mul", [*operands, *operands])
+            if term.function == "rsqrt":
+                return self.op("Reciprocal", [self.op("Sqrt", operands)])
+            if term.function not in _SPELLED:
+                at = at_node(self.node.name, operator_name(self.node.op_type, self.node.domain))
+                raise UnsupportedModel(f"{at}: ONNX, so the host, has no operator {term.function}")
             return self.op(_SPELLED[term.function], operands)
         axes = [[*self.made.extents].index(index) for index in term.indices]
         inner = [self._term(term.body), self.constant(axes, np.int64)]

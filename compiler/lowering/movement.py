@@ -151,30 +151,22 @@ def pad(node: Node) -> None:
         _pad_by_positions(node, x, pads, mode)
         return
     value = float(node.constant(2).reshape(())) if node.has(2) else 0.0
-    x = _cropped(node, x, [(-before, -after) for before, after in pads])
-    index = tuple(at(axis, 1, -max(0, before)) for axis, (before, _) in enumerate(pads))
+    index = tuple(at(axis, 1, -before) for axis, (before, _) in enumerate(pads))
     out = node.build.create(node.out, shape, node.dtype(), order_like(x))
     node.build.add(plain(out.name, shape, "move", (Access(x.name, index, value),)))
 
 
-def _cropped(node: Node, x: Tensor, less: list[tuple[int, int]]) -> Tensor:
-    """A view of `x` without its first and last elements of each axis; negative: all of them."""
-    if max(max(pair) for pair in less) <= 0:
-        return x
-    ends = zip(x.shape, less, strict=True)
-    cut = tuple(slice(max(0, a), n - max(0, b)) for n, (a, b) in ends)
-    if any(kept.start >= kept.stop for kept in cut):
-        raise NoNest("Pad that leaves nothing of its input")
-    return node.build.view(f"{node.out}.cropped", x, itemgetter(cut))
-
-
 def _pad_by_positions(node: Node, x: Tensor, pads: list[tuple[int, int]], mode: str) -> None:
-    if min(min(pair) for pair in pads) < 0:
-        raise NoNest(f"Pad by {mode} with negative amounts")
     changed = [axis for axis, pair in enumerate(pads) if any(pair)]
     node.compose()
     for axis in changed:
-        positions = np.pad(np.arange(x.shape[axis]), pads[axis], mode=mode)  # type: ignore[call-overload]
+        # What negative amounts take away is no part of what is repeated or mirrored.
+        before, behind = pads[axis]
+        kept = np.arange(max(0, -before), x.shape[axis] + min(0, behind))
+        if not kept.size:
+            raise NoNest(f"Pad by {mode} of nothing")
+        around = max(0, before), max(0, behind)
+        positions = np.pad(kept, around, mode=mode)  # type: ignore[call-overload]
         name = node.out if axis == changed[-1] else f"{node.out}.axis{axis}"
         x = take(node, x, axis, positions, name)
     if not changed:

@@ -128,9 +128,19 @@ class NestGraphBuilder:
         lowered."""
         if 0 in nest.shape:
             return
-        self.steps.append(
-            replace(nest, origin=self.origin, kind=self.kind, composite=self.composite)
-        )
+        composite = self.composite
+        if _is_dot_products(nest) and is_float(self.tensors[nest.tensor].dtype):
+            composite = composite or nest.tensor
+            products = f"{nest.tensor}.products"
+            shape = tuple(dim.extent for dim in nest.dims)
+            each = replace(nest, tensor=products, rank=len(shape), reduce=None)
+            self.create(products, shape, self.tensors[nest.tensor].dtype)
+            self.steps.append(
+                replace(each, origin=self.origin, kind=self.kind, composite=composite)
+            )
+            read = self.access(self.tensors[products], shape)
+            nest = replace(nest, function="move", operands=(read,))
+        self.steps.append(replace(nest, origin=self.origin, kind=self.kind, composite=composite))
 
     def elementwise(
         self,
@@ -160,6 +170,15 @@ class NestGraphBuilder:
         return NestGraph(
             self.name, self.tensors, self.buffers, tuple(self.steps), inputs, outputs, ports
         )
+
+
+def _is_dot_products(nest: Nest) -> bool:
+    """Whether `nest` is dot products of several pairs of vectors: nothing is used twice, so
+    instructions for matrix products would take one pair each."""
+    free = [d for d, dim in enumerate(nest.shape) if dim > 1]
+    pairs = all(access.uses(d) for access in nest.operands for d in free)
+    plain = (nest.bias, nest.multiplier, nest.scale) == (None, None, None)
+    return nest.contraction and plain and bool(free) and pairs
 
 
 def rounds(data: Array, raw: Array) -> bool:

@@ -15,6 +15,7 @@ from one_node import executed
 
 from archgen.check.reference import run_node
 from compiler.api import CompileOptions
+from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import load
 from compiler.frontend.operators.expression import evaluate, expression
 from compiler.frontend.operators.functions import DEFINED
@@ -149,6 +150,7 @@ def texts(draw: st.DrawFn) -> str:
             f"y[b, i:{reach}] = {how}(k[{taps}], {read})",
             f"y[b, i:{reach}] = {how}(k[{taps}], {function}({read}) - 0.5)",
             f"y[b, i:{reach}, k:{taps}] = {read}",
+            "y[b, i] = pow(abs(x[b, i]), 1.5) * rsqrt(1 + square(v[i]))",
             f"y[i, b] = {function}(x[b, i] * v[i]) / (1 + exp(-v[i]))",
             "y[b, i] = exp(x[b, i]) / sum(j, exp(x[b, j]))",
             f"y[o, b] = {function}(sum(k[5], w[o, k] * x[b, {step} * k]))",
@@ -183,6 +185,14 @@ def test_nests_and_the_host_compute_the_expression(text: str) -> None:
     )
     (made,) = run_node(host.payload, [FEEDS[name] for name in host.inputs])
     assert np.allclose(made, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_a_function_that_onnx_lacks_is_refused_for_the_host_by_its_name() -> None:
+    model = load(network("y[b, i] = trunc(x[b, i])"), "net")
+    with pytest.raises(UnsupportedModel, match=r"node '.*' \(my.Own\): .* no operator trunc"):
+        host_node(
+            model.graph.node(0), NestGraphBuilder("net", "fp32"), model, "asked", LoweringLimits()
+        )
 
 
 @given(texts())

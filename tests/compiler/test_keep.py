@@ -5,6 +5,7 @@ bytes; constants of several groups, and parameters of a layer, are loaded once.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import onnx
 import pytest
@@ -225,3 +226,35 @@ def test_with_room_for_it_nothing_is_spilled_and_with_less_something_is() -> Non
     }
     assert wrote[32768] == output
     assert wrote[16384] > output
+
+
+def phases() -> onnx.ModelProto:
+    """A transposed convolution in groups: its outputs of each phase lie between those of others."""
+    net = Net()
+    y = net.op(
+        "ConvTranspose", net.input(1, 8, 6, 6), net.weight(8, 4, 3, 3), group=2, strides=[2, 2],
+        pads=[1] * 4, output_padding=[1, 1],
+    )  # fmt: skip
+    return net.model(net.op("Conv", net.op("Tanh", y), net.weight(2, 8, 1, 1)))
+
+
+def interleaved() -> onnx.ModelProto:
+    """Pairs that are turned by a right angle, as positions are encoded: one element from each half
+    in turn, in a tensor that is only read in another shape."""
+    net = Net()
+    pairs = net.op("Reshape", net.op("Tanh", net.input(1, 24, 16)), net.const([1, 24, 8, 2], "i8"))
+    even, odd = (
+        net.op("Slice", pairs, *(net.const([n], "i8") for n in (first, first + 1, 3)))
+        for first in (0, 1)
+    )
+    turned = net.op("Concat", net.op("Neg", odd), even, axis=-1)
+    rows = net.op("Reshape", turned, net.const([1, 24, 16], "i8"))
+    return net.model(net.op("MatMul", rows, net.weight(16, 4)))
+
+
+@pytest.mark.parametrize("model", [phases(), interleaved()], ids=["phases", "pairs"])
+def test_results_that_lie_between_each_other_stay_on_chip(model: onnx.ModelProto) -> None:
+    traffic = check(model, machine(local={"size": 1 << 16}), "fp32").trace.traffic
+    (output,) = model.graph.output
+    shape = [dim.dim_value for dim in output.type.tensor_type.shape.dim]
+    assert traffic["dram.write"] < 2 * 4 * prod(shape)

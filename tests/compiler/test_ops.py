@@ -133,6 +133,9 @@ MOVEMENT = [
     case("Pad", (2, 5), ints(0, -2, 1, -1), np.float32(3)),
     case("Pad", (2, 3, 4), ints(1, 2), np.float32(1), ints(-1)),
     case("Pad", (2, 3), pads=[0, 1, 1, 0], value=2.0, opset=9),
+    case("Pad", (2, 5), ints(0, -6, 0, 6), np.float32(3)),
+    *(case("Pad", (3, 7), ints(0, -2, 1, 3), mode=mode) for mode in ("reflect", "edge")),
+    case("Pad", (3, 7), ints(-1, 2, 0, -3), mode="reflect"),
     case("Tile", (2, 3, 1), ints(1, 4, 2)),
     case("DepthToSpace", (1, 8, 2, 3), blocksize=2),
     case("DepthToSpace", (2, 18, 2, 1), blocksize=3, mode="CRD"),
@@ -171,6 +174,7 @@ WINDOWS = [
            opset=18)
       for p in (1, 2, 3)),
     case("LpPool", (1, 2, 9), kernel_shape=[3], dilations=[2], opset=18),
+    *(case("GlobalLpPool", (2, 3, 5, 4), p=p) for p in (1, 2)),
     case("LpPool", (1, 2, 4, 5, 3), kernel_shape=[2, 3, 2], opset=18),
 ]  # fmt: skip
 SCATTERS = [
@@ -184,6 +188,7 @@ SCATTERS = [
       for how in ("none", "add", "mul", "max", "min")),
     case("GatherND", (3, 2, 5), np.array([[[0, 1]], [[-1, 0]]])),
     case("GatherND", (3, 2, 5), np.array([[0], [1], [1]]), batch_dims=1),
+    case("GatherND", (9, 8), np.array([[0, 7], [-1, 3]])),  # of too many to compare places with
     case("GatherElements", (3, 5), np.array([[0, -1, 2], [1, 4, 3]]), axis=1),
     case("Hardmax", (2, 3, 4), opset=11),
 ]  # fmt: skip
@@ -195,6 +200,30 @@ CASES = [
 @pytest.mark.parametrize("node", CASES, ids=str)
 def test_operator(node: Case) -> None:
     check(*model_of(node))
+
+
+def test_dot_products_of_many_pairs_are_no_matrix_products() -> None:
+    for node in (
+        case("Einsum", (4, 5, 6), (4, 5, 6), equation="ijk,ijk->ij"),
+        case("MatMul", (3, 1, 6), (3, 6, 1)),
+    ):
+        model, feeds = model_of(node)
+        assert [step.contraction for step in lowered(model).steps] == [False, False]
+        check(model, feeds)
+
+
+def test_elements_at_an_index_that_repeats_are_rows() -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64),
+        helper.make_node("Expand", ["i", "wide"], ["index"]),
+        helper.make_node("GatherElements", ["data", "index"], ["y"], axis=1),
+    ]
+    weights = [("wide", ints(1, 3, 40)), ("data", real(1, 90, 40))]
+    model = chain(nodes, (1, 3, 1), [numpy_helper.from_array(a, name) for name, a in weights])
+    graph = lower(cleaned(load(model, "g")), "fp32")
+    assert [step.kind for step in graph.steps][-1] == "Gather"
+    feeds = {"x": np.array([[[3], [80], [7]]], np.float32)}
+    agree(run(graph, feeds, run_node), reference(model, feeds), atol=0)
 
 
 def test_silu_is_found_in_its_spelling() -> None:

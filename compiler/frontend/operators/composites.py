@@ -151,25 +151,20 @@ def composed_sum(
 def local_response(
     b: Body, x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Tensor:
-    """x / (bias + alpha / size * sum of squares over nearby channels) ** beta: the sum is a
-    convolution by a band of ones, so that the matrix engine does it."""
-    channels, rank = x.shape[1], len(x.shape)
-    apart = np.arange(channels)[None] - np.arange(channels)[:, None]
-    band = (apart >= -((size - 1) // 2)) & (apart <= size // 2)
-    ones = (1,) * (rank - 2)
-    sums = b.one(
-        "Conv", _square(b, x * (alpha / size) ** 0.5),
-        b.constant(band.reshape(channels, channels, *ones), x.dtype),
-        b.constant(np.full(channels, bias), x.dtype),
-        kernel_shape=ones, strides=ones, dilations=ones, pads=(0, 0) * len(ones), group=1,
-    )  # fmt: skip
+    """x / (bias + alpha / size * sum of squares over nearby channels) ** beta."""
+    squares = _square(b, x * (alpha / size) ** 0.5)
+    shifts = (places for places in range(-((size - 1) // 2), size // 2 + 1) if places)
+    near = (_shifted(b, squares, 1, places) for places in shifts if abs(places) < x.shape[1])
+    sums = reduce(lambda x, y: x + y, near, squares) + bias
     return x * b.one("Pow", sums, b.constant(-beta, x.dtype))
 
 
-@defines(COMPOSITES, "GlobalAveragePool", "GlobalMaxPool", grouped=False)
-def global_pool(b: Body, x: Tensor) -> Tensor:
+@defines(COMPOSITES, "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", grouped=False)
+def global_pool(b: Body, x: Tensor, *, p: int = 2) -> Tensor:
     """A reduction over all spatial axes."""
-    how = "Max" if b.node.op_type == "GlobalMaxPool" else "Mean"
+    if p > 2:
+        raise Declined(f"its norm is of order {p}")
+    how = {"GlobalMaxPool": "Max", "GlobalLpPool": f"L{p}"}.get(b.node.op_type, "Mean")
     return b.reduce(how, x, range(2, len(x.shape)))
 
 
@@ -294,12 +289,30 @@ def one_hot(b: Body, index: Tensor, depth: Tensor, values: Tensor, *, axis: int 
     return b.one("Where", _marked(b, apart, int(depth.value.item()), axis), on, off)
 
 
+def _expanded(index: Tensor, axis: int) -> Tensor | None:
+    """What repeats to `index` along all axes but one; None where nothing does."""
+    maker = index.ir.producer()
+    if maker is None or maker.op_type not in ("Expand", "Tile") or maker.inputs[0] is None:
+        return None
+    source = Tensor(index.body, maker.inputs[0])
+    alone = prod(source.shape) == index.shape[axis] and len(source.shape) == len(index.shape)
+    return source if alone and source.shape[axis] == index.shape[axis] else None
+
+
 @defines(COMPOSITES, "GatherElements")
 def gather_elements(b: Body, data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     """The elements at these places along an axis."""
     wanted = index.shape
     axis %= len(wanted)
     extent = data.shape[axis]
+    rows = _expanded(index, axis)
+    if (
+        rows is not None
+        and prod(data.shape[:axis]) == 1
+        and wanted[axis + 1 :] == data.shape[axis + 1 :]
+    ):
+        table, places = b.reshape(data, data.shape[axis:]), b.reshape(rows, (wanted[axis],))
+        return b.reshape(b.one("Gather", table, places, axis=0), wanted)
     _check_worth(prod(wanted) * extent, data.shape, wanted)
     if extent > LONGEST:
         raise Declined("its axis is too long to be compared with")
@@ -313,6 +326,13 @@ def gather_elements(b: Body, data: Tensor, index: Tensor, *, axis: int = 0) -> T
     return b.reshape(_pick(b, _marked(b, rows, extent, axis + 1), source, axis + 1), wanted)
 
 
+def _shifted(b: Body, x: Tensor, axis: int, places: int, fill: Tensor | float = 0.0) -> Tensor:
+    """`x` moved by `places` along an axis, towards its end unless negative, behind `fill`."""
+    pads = [0] * (2 * len(x.shape))
+    pads[axis], pads[len(x.shape) + axis] = places, -places
+    return b.one("Pad", x, pads, fill, mode="constant")
+
+
 # Running sums and products: with every step of twice as many.
 
 
@@ -324,27 +344,15 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
     op_type, neutral = ("Add", 0) if b.node.op_type == "CumSum" else ("Mul", 1)
     shape, axis = x.shape, int(along.value.item()) % len(x.shape)
     fill = b.constant(neutral, x.dtype)
-    # Of an open axis that may have fewer positions than they move by, some of the fill is left.
-    is_open = axis in open_of(x.ir) | open_of(b.node.outputs[0])
-
-    def moved(x: Tensor, places: int) -> Tensor:
-        """`x` moved by `places`, towards the end unless reversed."""
-        front, end = axis, len(shape) + axis
-        pads = [0] * (2 * len(shape))
-        pads[front], pads[end] = (-places, places) if reverse else (places, -places)
-        if is_open:
-            pads = [max(0, pad) for pad in pads]
-        made = b.one("Pad", x, pads, fill, mode="constant")
-        return b.slice(made, axis, pads[end], pads[end] + shape[axis]) if is_open else made
-
     total = x
     if exclusive:
-        if shape[axis] == 1 and not is_open:
+        if shape[axis] == 1 and axis not in open_of(x.ir) | open_of(b.node.outputs[0]):
             return b.constant(np.full(shape, neutral), x.dtype)
-        total = moved(x, 1)
+        total = _shifted(b, x, axis, -1 if reverse else 1, fill)
     reach = 1
     while reach < shape[axis]:
-        total = b.one(op_type, total, moved(total, reach))
+        moved = _shifted(b, total, axis, -reach if reverse else reach, fill)
+        total = b.one(op_type, total, moved)
         reach *= 2
     return total
 
@@ -439,13 +447,15 @@ def scatter_nd(
 
 @defines(COMPOSITES, "GatherND")
 def gather_nd(b: Body, data: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
-    """What stands at places of several dimensions; rows at those of one are a Gather, which copy
+    """What stands at places of several dimensions: without a batch a Gather of rows, which copy
     engines may do."""
     made, places = static_shape(b.node.outputs[0]), index.shape
-    depth, ends = places[-1], batch_dims + places[-1]
-    if batch_dims == 0 and depth == 1:
-        return b.one("Gather", data, b.reshape(index, places[:-1]), axis=0)
+    ends = batch_dims + places[-1]
     extents, behind = data.shape[batch_dims:ends], prod(data.shape[ends:])
+    if batch_dims == 0:
+        rows = index if len(extents) == 1 else _flat(b, index, extents)
+        table = b.reshape(data, (prod(extents), *data.shape[ends:]))
+        return b.one("Gather", table, b.reshape(rows, places[:-1]), axis=0)
     batch, count, deep = prod(places[:batch_dims]), prod(places[batch_dims:-1]), prod(extents)
     _check_numbers(data)
     _check_worth(batch * count * deep * behind, data.shape, made)

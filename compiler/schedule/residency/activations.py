@@ -34,7 +34,7 @@ from compiler.target.group_facts import Passing, Unholdable
 from compiler.tensor_ir.bounds import Box, clipped, raw_value, union
 from compiler.tensor_ir.build import starts_in
 from compiler.tensor_ir.nest import HostNode, NestGraph, Storage, Tensor, dense, order_of
-from compiler.tensor_ir.rewrite import reads_of, writes_of
+from compiler.tensor_ir.rewrite import writes_of
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
@@ -159,27 +159,26 @@ def _joints(graph: NestGraph) -> Iterator[BufferViews]:
     made, that one tensor covers."""
     ports = {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
     moving = {t.storage.buffer for t in graph.tensors.values() if t.storage.registers}
+    views: dict[str, dict[str, Tensor]] = {}
+    for tensor in graph.tensors.values():
+        views.setdefault(tensor.storage.buffer, {})[tensor.name] = tensor
     made: dict[str, dict[str, None]] = {}
-    seen: dict[str, dict[str, Tensor]] = {}
-    for step in graph.steps:
-        for name in writes_of(step):
-            made.setdefault(graph.tensors[name].storage.buffer, {})[name] = None
-        for name in (*writes_of(step), *reads_of(step)):
-            tensor = graph.tensors[name]
-            seen.setdefault(tensor.storage.buffer, {})[name] = tensor
+    for name in (name for step in graph.steps for name in writes_of(step)):
+        made.setdefault(graph.tensors[name].storage.buffer, {})[name] = None
     for buffer, names in made.items():
-        whole = _covering(seen[buffer], names)
+        whole = _covering(views[buffer], names, graph.buffers[buffer])
         if buffer not in ports | moving and whole is not None:
-            yield BufferViews(whole, seen[buffer])
+            yield BufferViews(whole, views[buffer])
 
 
-def _covering(tensors: Mapping[str, Tensor], made: Iterable[str]) -> Tensor | None:
-    """The first and largest of `tensors` of which all that are `made` are slices."""
-    wholes = sorted((*made, *tensors), key=lambda name: -tensors[name].elements)
-    for name in dict.fromkeys(wholes):
+def _covering(tensors: Mapping[str, Tensor], made: Iterable[str], size: int) -> Tensor | None:
+    """The first and largest of `tensors`, all there is in a buffer of `size`, of which all that are
+    `made` are slices; or one that fills the buffer."""
+    wholes = sorted(dict.fromkeys((*made, *tensors)), key=lambda name: -tensors[name].elements)
+    for name in wholes:
         if all(starts_in(tensors[part], tensors[name]) is not None for part in made):
             return tensors[name]
-    return None
+    return next((tensors[name] for name in wholes if tensors[name].elements == size), None)
 
 
 def _candidate(joint: BufferViews, groups: Mapping[int, Group], prices: Prices) -> KeptBuffer:
@@ -189,7 +188,8 @@ def _candidate(joint: BufferViews, groups: Mapping[int, Group], prices: Prices) 
     passing = {name: prices.facts.passing(replace(together, results=(name,)), name) for name in own}
     boxes = [name for name in own if name in joint.starts]
     order, border = _buffer_layout(joint.whole, [passing[name] for name in boxes])
-    reach = [_border(together, joint, name) for name in boxes]
+    none = (0,) * len(joint.whole.shape)
+    reach = [(none, none), *(_border(together, joint, name) for name in boxes)]
     before, after = (tuple(map(max, zip(*side, strict=True))) for side in zip(*reach, strict=True))
     room = padded(joint.whole.shape, before, after)
     raw = 0.0 if border is None else _raw(together, joint.whole, own, border)
