@@ -11,7 +11,8 @@ the cores' trees, whatever they are of: weights where cores split rows, maps whe
 columns. Before a core gives its part, the others say that they have room. The step keeps its place
 and its engine, so whatever orders the load there orders it as before. Cores meet in the order of
 these engines' queues, which is the order of the tree, so one token for each pair of cores does for
-the whole program. Where parts are so short that each takes as long as the whole, all load it.
+the whole program. Where a core has too few tokens for all others, neighbours share loads. Where
+parts are so short that each takes as long as the whole, all load it.
 
 Where no load reaches several cores but copies between cores do, each part is loaded as before and
 passed on from there. Where cores have nothing between them but a memory that all see, each stores
@@ -216,8 +217,9 @@ def _shares(
         alike: dict[object, list[int]] = {}
         for core, steps in by_core.items():
             near = means.way.staged or any(_reads_near(items, means.arch) for _, items in steps)
-            cluster = core // (means.way.reach or means.arch.cores) if near else 0
-            alike.setdefault((cluster, *steps), []).append(core)
+            cluster = core // (means.way.seen_by or means.arch.cores) if near else 0
+            among = core // (means.way.reach or means.arch.core_count)
+            alike.setdefault((cluster, among, *steps), []).append(core)
         sets = {}
         for cores in alike.values():
             made = [means.parts(items, tuple(cores)) for _, items in by_core[cores[0]]]
@@ -238,7 +240,7 @@ def _allocate_shares(
     ends: dict[int, int] = {}
     offsets = {}
     for cores, size in sets.items():
-        memory = cores[0] // means.way.reach
+        memory = cores[0] // means.way.seen_by
         offsets[cores] = ends.get(memory, 0)
         ends[memory] = offsets[cores] - -size // GRAIN * GRAIN
     stage = allot(buffer, max(ends.values())) if ends else None
@@ -483,7 +485,11 @@ def _attach_sync(items: Sequence[Item]) -> list[Item]:
     return made
 
 
-def tokens_between(streams: Sequence[Sequence[Item]]) -> tuple[str, ...]:
-    """Tokens that cores give each other in `streams`."""
-    items = (item for stream in streams for item in instructions(stream))
-    return tuple(dict.fromkeys(name for item in items for name, _, _ in item.notifies))
+def tokens_between(streams: Sequence[Sequence[Item]]) -> tuple[dict[str, int], ...]:
+    """Tokens that cores give each other in `streams`: those of each core, with no count yet."""
+    found: tuple[dict[str, int], ...] = tuple({} for _ in streams)
+    for item in (item for stream in streams for item in instructions(stream)):
+        for name, _, cores in item.notifies:
+            for core in cores:
+                found[core][name] = 0
+    return found

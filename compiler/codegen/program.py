@@ -102,8 +102,8 @@ class ProgramCode(OffChip):
     streams: tuple[tuple[Item, ...], ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)
     """Between engines of each core, with their counts at the start."""
-    between: tuple[str, ...] = ()
-    """Tokens that cores give each other."""
+    between: tuple[dict[str, int], ...] = ()
+    """Of each core, tokens that others give it."""
     tiles: tuple[TileKind, ...] = ()
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
     _passed: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -127,12 +127,11 @@ class ProgramCode(OffChip):
     def program(self) -> Program:
         """What the streams of all cores are with everything that they need."""
         least = demanded(self.graph)
-        tokens = {**self.tokens, **dict.fromkeys(self.between, 0)}
         return Program(
             name=self.graph.name,
             arch=self.arch.name,
             cores=self.streams,
-            tokens=tuple(dict(tokens) for _ in self.streams),
+            tokens=tuple({**self.tokens, **others} for others in self.between),
             barriers=self.barriers,
             constants=tuple(
                 Constant(name, self.dram[name], data.reshape(-1), data.nbytes)
@@ -381,13 +380,12 @@ class ProgramCode(OffChip):
             sync = Synchronizer(front_end.sync == "tokens", sharing)
             streams = tuple(tuple(sync.stream(nodes)) for nodes in cores)
             between = tokens_between(streams)
-            names = sync.initial.keys() | between
-            if len(names) <= front_end.tokens:
+            counts = max((sync.initial | others for others in between), key=len)
+            if len(counts) <= front_end.tokens:
                 return replace(
                     self, streams=streams, tokens=sync.initial, between=between,
                     tiles=tuple(sync.tiles), barriers=self.barriers | sync.barriers,
                 )  # fmt: skip
-        counts = sync.initial | dict.fromkeys(between, 0)
         refusal = _too_few(counts, self.graph.name, front_end.tokens, sharing)
         refusal.by_step = self._tokens_of_steps(streams)
         raise refusal

@@ -53,8 +53,10 @@ class MulticastRoute:
     """Engine by which each takes the others' parts from shared memory; empty: they are given."""
     room: int = 0
     """Bytes of each shared memory that parts may take on their way."""
+    seen_by: int = 0
+    """Cores that see one shared memory, where parts go through it."""
     reach: int = 0
-    """Cores that see one shared memory; 0: all can be reached."""
+    """Neighbours that share loads, as far as tokens and memory go; 0: all."""
 
     @property
     def direct(self) -> bool:
@@ -76,7 +78,7 @@ class MulticastRoute:
     def holds(self, size: Any, cores: int, alike: Any) -> Any:
         """Whether `size` bytes find room on their way, of each `alike` of `cores` cores: beside
         those of the step before."""
-        sets = np.maximum(min(cores, self.reach or cores) / alike, 1)
+        sets = np.maximum(min(cores, self.seen_by or cores) / alike, 1)
         return np.bool_(not self.staged) | (2 * size * sets <= self.room)
 
     def passing(self, size: Any, arch: Arch, cores: int = 1) -> Any:
@@ -119,22 +121,34 @@ def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> Multicas
     """How loads reach several cores; None where nothing does, or cores have too few tokens for
     each other. `room`: part of shared memory that may hold what is on its way."""
     load = arch.copy_engine("dram", "local")
-    if load is None or not 2 <= arch.core_count <= arch.front_end.tokens // TOKENS:
+    reach = _token_reach(arch, arch.core_count)
+    if load is None or reach == 1:
         return None
     if arch.copy_[load].broadcast:
-        return MulticastRoute(load, load, gain)
+        return MulticastRoute(load, load, gain, reach=reach)
     between = arch.copy_engine("local", "local")
     if between is not None and arch.copy_[between].broadcast:
-        return MulticastRoute(load, between, gain)
+        return MulticastRoute(load, between, gain, reach=reach)
     # Through a memory that several cores see: an engine that loads from there as well has taken
     # what is there before it begins the next load.
     shared = arch.memories.shared
     store, fetch = arch.copy_engine("local", "shared"), arch.copy_engine("shared", "local")
     if shared is None or store is None or fetch != load:
         return None
-    reach = arch.cores if shared.level == "cluster" else arch.core_count
-    found = MulticastRoute(load, store, gain, fetch, int(room * shared.size), reach)
+    seen_by = arch.cores if shared.level == "cluster" else arch.core_count
+    reach = _token_reach(arch, seen_by) or seen_by
+    found = MulticastRoute(load, store, gain, fetch, int(room * shared.size), seen_by, reach)
     return found if reach > 1 and found.room else None
+
+
+def _token_reach(arch: Arch, cores: int) -> int:
+    """How many neighbours of `cores` have tokens enough for each other, in equal sets; 0: all do.
+
+    Half of the tokens are for the engines of a core, unless hardware keeps these in order.
+    """
+    tokens = arch.front_end.tokens // (2 if arch.front_end.sync == "tokens" else 1)
+    most = max(1, tokens // TOKENS)
+    return 0 if 1 < cores <= most else -(-cores // -(-cores // most))
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,8 @@ class CorePartition:
         """Of loads of constants, of all of them by each core or of a part: cycles, and bytes that
         cross DRAM."""
         cores = Cores(self._count, way=self._way if alike else None)
-        way = Path.load(self._arch, cores, "dram", self._near, self._count if alike else 1)
+        among = min(self._count, (self._way.reach if self._way else 0) or self._count)
+        way = Path.load(self._arch, cores, "dram", self._near, among if alike else 1)
         once = way.run(sizes if alike else sizes / self._count)
         return np.stack([once.busy, once.bytes * self._count])
 

@@ -101,34 +101,15 @@ class Limit:
     """Of registers and loops."""
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A strided box of elements that an instruction reads or writes.
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """What an operand covers relative to its address: one value for all that have its shape, above
+    all those of equal cores (`footprint`)."""
 
-    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading); of
-    types below a byte they are in elements, and all even but the one of 1, along which elements
-    share bytes: rows begin at whole bytes.
-    A quantized operand stands for the real values `(raw - zero) * scale`; `scale` None means that
-    the raw values are the values.
-    """
-
-    memory: str
-    """Role of the memory: dram, shared, local, weights or accumulators."""
-    address: Address
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
-    scale: float | None = None
-    zero: int = 0
-    cores: tuple[int, ...] = ()
-    """Cores whose memory it is, if not the issuing core's; several: broadcast."""
-    limits: tuple[Limit, ...] = ()
-    """Limits of `shape`, which is the maximum."""
-
-    @cached_property
-    def limited(self) -> frozenset[int]:
-        """Dimensions that may be shorter than `shape`."""
-        return frozenset(limit.axis for limit in self.limits if limit.axis is not None)
+    limited: frozenset[int]
 
     @cached_property
     def itemsize(self) -> int:
@@ -148,48 +129,6 @@ class Operand:
         dims = zip(self.shape, self.strides, strict=True)
         pairs = [(-(-n // 2), 1) if s == 1 and n > 1 else (n, s // 2) for n, s in dims]
         return tuple(n for n, _ in pairs), tuple(s for _, s in pairs)
-
-    def offset(self, axis: int, positions: int) -> int:
-        """Bytes from one element to that `positions` further along `axis`.
-
-        Raises:
-            ValueError: it does not begin at a whole byte.
-        """
-        whole, rest = divmod(self.strides[axis] * positions, self.per_byte)
-        if rest:
-            raise ValueError(f"element {positions} of a row of {self.dtype} begins inside a byte")
-        return whole
-
-    def along(self, axes: Sequence[int | None]) -> Operand:
-        """The operand with only `axes`, in that order, at the first position of the others; None
-        stands for a dimension of extent 1."""
-        limits = tuple(
-            replace(limit, axis=axes.index(limit.axis) if limit.axis in axes else None)
-            if limit.axis is not None
-            else limit
-            for limit in self.limits
-        )
-        shape = tuple([1 if a is None else self.shape[a] for a in axes])
-        strides = tuple([self.itemsize if a is None else self.strides[a] for a in axes])
-        return replace(self, shape=shape, strides=strides, limits=limits)
-
-    def cut(self, axis: int, variable: str, start: int, size: int) -> Operand:
-        """Positions start + size * variable .. of one dimension."""
-        if self.shape[axis] == 1:
-            return self
-        address = self.address.plus(self.offset(axis, start))
-        if variable and self.strides[axis]:
-            step = self.offset(axis, size)
-            address = replace(address, terms=(*address.terms, (variable, step)))
-        terms = ((variable, -size),) if variable else ()
-        limits = tuple(
-            replace(limit, base=limit.base - start, terms=(*limit.terms, *terms))
-            if limit.axis == axis
-            else limit
-            for limit in self.limits
-        )
-        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
-        return replace(self, address=address, shape=shape, limits=limits)
 
     @cached_property
     def elements(self) -> int:
@@ -236,6 +175,136 @@ class Operand:
         high = sum(max(0, (n - 1) * s) for n, s in dims)
         return low, high + self.itemsize
 
+    def traffic(self, granule: int) -> int:
+        """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
+        runs = self.distinct // self.run
+        return runs * -(-self.run // granule) * granule
+
+
+footprint = lru_cache(maxsize=1 << 14)(Footprint)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A strided box of elements that an instruction reads or writes.
+
+    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading); of
+    types below a byte they are in elements, and all even but the one of 1, along which elements
+    share bytes: rows begin at whole bytes.
+    A quantized operand stands for the real values `(raw - zero) * scale`; `scale` None means that
+    the raw values are the values.
+    """
+
+    memory: str
+    """Role of the memory: dram, shared, local, weights or accumulators."""
+    address: Address
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    scale: float | None = None
+    zero: int = 0
+    cores: tuple[int, ...] = ()
+    """Cores whose memory it is, if not the issuing core's; several: broadcast."""
+    limits: tuple[Limit, ...] = ()
+    """Limits of `shape`, which is the maximum."""
+
+    @cached_property
+    def limited(self) -> frozenset[int]:
+        """Dimensions that may be shorter than `shape`."""
+        return frozenset(limit.axis for limit in self.limits if limit.axis is not None)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """What it covers relative to its address."""
+        return footprint(self.shape, self.strides, self.dtype, self.limited)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element; 1 of types below a byte, whose strides are in elements."""
+        return self.footprint.itemsize
+
+    @property
+    def per_byte(self) -> int:
+        """Elements that share a byte, and units of a stride of one byte."""
+        return self.footprint.per_byte
+
+    @property
+    def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and strides of its bytes, each `itemsize` long: pairs of elements count as one."""
+        return self.footprint.bytewise
+
+    def offset(self, axis: int, positions: int) -> int:
+        """Bytes from one element to that `positions` further along `axis`.
+
+        Raises:
+            ValueError: it does not begin at a whole byte.
+        """
+        whole, rest = divmod(self.strides[axis] * positions, self.per_byte)
+        if rest:
+            raise ValueError(f"element {positions} of a row of {self.dtype} begins inside a byte")
+        return whole
+
+    def along(self, axes: Sequence[int | None]) -> Operand:
+        """The operand with only `axes`, in that order, at the first position of the others; None
+        stands for a dimension of extent 1."""
+        limits = tuple(
+            replace(limit, axis=axes.index(limit.axis) if limit.axis in axes else None)
+            if limit.axis is not None
+            else limit
+            for limit in self.limits
+        )
+        shape = tuple([1 if a is None else self.shape[a] for a in axes])
+        strides = tuple([self.itemsize if a is None else self.strides[a] for a in axes])
+        return replace(self, shape=shape, strides=strides, limits=limits)
+
+    def cut(self, axis: int, variable: str, start: int, size: int) -> Operand:
+        """Positions start + size * variable .. of one dimension."""
+        if self.shape[axis] == 1:
+            return self
+        address = self.address.plus(self.offset(axis, start))
+        if variable and self.strides[axis]:
+            step = self.offset(axis, size)
+            address = replace(address, terms=(*address.terms, (variable, step)))
+        terms = ((variable, -size),) if variable else ()
+        limits = tuple(
+            replace(limit, base=limit.base - start, terms=(*limit.terms, *terms))
+            if limit.axis == axis
+            else limit
+            for limit in self.limits
+        )
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return replace(self, address=address, shape=shape, limits=limits)
+
+    @property
+    def elements(self) -> int:
+        """Elements walked, repetitions included."""
+        return self.footprint.elements
+
+    @property
+    def bytes(self) -> int:
+        """Bytes walked, repetitions included."""
+        return self.footprint.bytes
+
+    @property
+    def collapsed(self) -> tuple[tuple[int, int], ...]:
+        """See `Footprint.collapsed`."""
+        return self.footprint.collapsed
+
+    @property
+    def run(self) -> int:
+        """Bytes of each contiguous run."""
+        return self.footprint.run
+
+    @property
+    def distinct(self) -> int:
+        """Bytes touched, each once if the box does not overlap itself."""
+        return self.footprint.distinct
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Lowest and one past highest byte touched, relative to the address."""
+        return self.footprint.span
+
     @cached_property
     def bounds(self) -> tuple[int, int]:
         """Lowest and one past highest byte touched where no loop and no ring moves it."""
@@ -251,9 +320,8 @@ class Operand:
         return low + sum(min(0, step) for step in steps), high + sum(max(0, s) for s in steps)
 
     def traffic(self, granule: int) -> int:
-        """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
-        runs = self.distinct // self.run
-        return runs * -(-self.run // granule) * granule
+        """See `Footprint.traffic`."""
+        return self.footprint.traffic(granule)
 
 
 def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """The fabric: starts and ends flows, and shares crowded resources max-min fairly in bytes.
 
 Who gets how much changes only when a flow starts or ends, and only among the flows that crowded
-resources connect with it (the fluid model). One crowded resource alone, the common case, is shared
-without looking at anything else.
+resources connect with it (the fluid model). Bandwidth is shared anew at the end of such a cycle,
+once for all flows that start or end in it: equal cores start alike. One crowded resource alone, the
+common case, is shared without looking at anything else.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 from collections import Counter
 
 from simpy import Event
+from simpy.core import EventPriority
 from simpy.events import Timeout
 
-from simmodel.machine.flow import SLACK, Flow, Resource, Usage, round_up_cycles
+from simmodel.machine.flow import SLACK, Alarm, Flow, Resource, Usage, round_up_cycles
 from simmodel.machine.queue import Clock
 
 Binding = dict[Flow, Resource]
 Levels = dict[Resource, float]
+LAST = EventPriority(2)
+"""Behind all else that happens in a cycle."""
 
 
 class Fabric:
@@ -27,6 +31,8 @@ class Fabric:
         self._crowded: dict[Resource, None] = {}
         self._changes = 0
         """Number of changes of the set of crowded resources."""
+        self._seeds: dict[Resource, None] = {}
+        """Resources to share at the end of this cycle."""
 
     def start(self, flow: Flow, usage: Usage, length: float, now: int) -> Event:
         """Begin `length` cycles of work; the event tells their end, after which call `end`.
@@ -41,7 +47,7 @@ class Fabric:
         flow.alarm = None
         flow.ended = False
         flow.lost = [0.0, 0.0]
-        seeds: list[Resource] | None = None
+        shared = False
         for resource, demand in usage:
             resource.flows[flow] = demand
             resource.load += demand
@@ -51,20 +57,16 @@ class Fabric:
                 if resource not in self._crowded:
                     self._crowded[resource] = None
                     self._changes += 1
-                seeds = [resource] if seeds is None else [*seeds, resource]
-        if seeds is not None:
-            self._share_bandwidth(seeds, now)
-        alarm = flow.alarm
-        if alarm is None:
-            alarm = flow.alarm = Timeout(self._env, round_up_cycles(length))
-        return alarm
+                shared = True
+                self._share_later(resource)
+        flow.alarm = Alarm(self._env) if shared else Timeout(self._env, round_up_cycles(length))
+        return flow.alarm
 
     def end(self, flow: Flow, now: int) -> None:
         """Free the bandwidth of `flow` for others."""
         if flow.bound is not None:
             flow.bound.advance(now)
             flow.bound.release(flow, now)
-        seeds: list[Resource] | None = None
         for resource, demand in flow.usage:
             crowded = resource.load > resource.limit
             flows = resource.flows
@@ -73,14 +75,22 @@ class Fabric:
             if resource.penalty:
                 resource.meet()
             if crowded:
-                seeds = [resource] if seeds is None else [*seeds, resource]
+                self._share_later(resource)
                 if resource.load <= resource.limit:
                     del self._crowded[resource]
                     self._changes += 1
-        if seeds is not None:
-            self._share_bandwidth(seeds, now)
 
-    def _share_bandwidth(self, seeds: list[Resource], now: int) -> None:
+    def _share_later(self, resource: Resource) -> None:
+        if not self._seeds:
+            event = Event(self._env)
+            event._ok, event._value = True, None
+            event.callbacks.append(self._share_bandwidth)
+            self._env.schedule(event, LAST)
+        self._seeds[resource] = None
+
+    def _share_bandwidth(self, event: Event) -> None:
+        seeds, now = [*self._seeds], self._env.now
+        self._seeds.clear()
         if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
             self._share_alone(seeds[0], now)
             return
@@ -106,10 +116,8 @@ class Fabric:
                 level = _level(resource)
             if least <= level or resource.binding < len(flows):
                 for flow, demand in flows.items():
-                    binding = resource if demand > level else None
-                    if flow.bound is not binding:
-                        self._rebind(flow, binding, now)
-        elif resource.binding:
+                    self._rebind(flow, resource if demand > level else None, now)
+        else:
             for flow in flows:
                 self._rebind(flow, None, now)
         if level:
@@ -117,17 +125,17 @@ class Fabric:
             resource.arm(now)
 
     def _rebind(self, flow: Flow, resource: Resource | None, now: int) -> None:
-        if flow.bound is resource or flow.ended:
+        if (flow.bound is resource and (resource or type(flow.alarm) is Timeout)) or flow.ended:
             return
         if flow.bound is not None:
             flow.bound.release(flow, now)
-            if resource is None:
-                self._free(flow)
         if resource is not None:
             resource.bind(flow, now)
+        else:
+            self._free(flow)
 
     def _free(self, flow: Flow) -> None:
-        """Release a bound flow: its engine's callbacks move to a new alarm."""
+        """Let a flow run free: its engine's callbacks move to a new alarm."""
         waited = flow.alarm
         flow.alarm = Timeout(self._env, round_up_cycles(flow.left))
         if waited is not None:

@@ -222,12 +222,23 @@ def test_cores_share_through_a_memory_that_they_see() -> None:
     found = staged({"size": 4096})
     assert found is not None
     assert found.staged
-    assert (found.last, found.fetch, found.room, found.reach) == ("store", "load", 1024, 4)
+    assert (found.last, found.fetch, found.room, found.seen_by) == ("store", "load", 1024, 4)
     # Two sets of two cores, and as much again for the step before: 256 bytes each.
     assert found.holds(256, 4, 2)
     assert not found.holds(257, 4, 2)
     assert found.holds(512, 4, 4)
     assert staged({"size": 4096}, room=0.0) is None
+
+
+def test_sets_of_cores_are_equal_where_tokens_are_too_few_for_all() -> None:
+    for cores, reach in ((4, 0), (5, 3), (9, 3), (10, 4)):
+        arch = machine(cores=cores, among="load", tokens=16)
+        found = find_multicast_route(arch, 1.5)
+        assert found is not None
+        assert found.reach == reach
+        parts = Cores.of(boxes((1, 360, 8), {1: cores}, {}), found)
+        last = cores % reach or reach if reach else cores
+        assert parts.replication((2).__eq__, {1: True}) == last
 
 
 def test_cores_see_the_memory_of_their_cluster() -> None:

@@ -15,7 +15,7 @@ from networks import Net, feeds_of
 
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.legalize import Names
-from compiler.codegen.multicast import ShareLoads
+from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.codegen.split_loads import SplitLoads
 from compiler.options import Stages
@@ -154,6 +154,23 @@ def test_only_cores_that_load_alike_share() -> None:
         pair = (0, 2) if core % 2 == 0 else (1, 3)
         assert [copy.dst.cores for copy in copies] == [pair, (0, 1, 2, 3)]
         assert [copy.dst.shape for copy in copies] == [(2048,), (512,)]
+
+
+@pytest.mark.parametrize(
+    ("sync", "sets"),
+    [("interlock", [(0, 1, 2), (3, 4, 5)]), ("tokens", [(0, 1), (2, 3), (4, 5)])],
+)
+def test_neighbours_share_where_tokens_do_not_reach_all_cores(
+    sync: str, sets: list[tuple[int, ...]]
+) -> None:
+    # Of 8 tokens the engines of a core have half, and every other core takes two.
+    arch = machine(cores=6, among="load", tokens=8, sync=sync)
+    made = ShareLoads().apply([[load(4096)] for _ in range(6)], arch, Names())
+    items = [list(tree[0].leaves[0].items) for tree in made]
+    given = [item for own in items for item in own if isinstance(item, Copy)]
+    assert [*dict.fromkeys(copy.dst.cores for copy in given)] == sets
+    told = tokens_between(items)
+    assert [len(own) for own in told] == [2 * (len(sets[0]) - 1)] * 6
 
 
 @pytest.mark.parametrize(

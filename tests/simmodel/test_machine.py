@@ -7,11 +7,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, spans, store
+from simpy import Event
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, Item, Loop
@@ -172,6 +174,38 @@ def test_fabric_agrees_with_plain_fluid_simulation(seed: int) -> None:
 
 
 TOKENS = {"a": 2, "b": 1}
+
+
+def test_flows_that_start_or_end_together_share_bandwidth_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared: list[int] = []
+    share = Fabric._share_bandwidth
+
+    def counted(self: Fabric, event: Event) -> None:
+        shared.append(env.now)
+        share(self, event)
+
+    monkeypatch.setattr(Fabric, "_share_bandwidth", counted)
+    env = Clock()
+    fabric, one, two = (
+        Fabric(env),
+        Resource(env, "one", 8.0, BANDWIDTH),
+        Resource(env, "two", 4.0, 0),
+    )
+    ends: list[int] = []
+
+    def engine() -> Iterator[Event]:
+        flow = Flow()
+        yield fabric.start(flow, ((one, 4.0), (two, 2.0)), 10.0, env.now)
+        fabric.end(flow, env.now)
+        ends.append(env.now)
+
+    for _ in range(8):
+        env.process(engine())
+    env.run()
+    assert ends == [40] * 8
+    assert shared == [0, 40]
 
 
 def unrolled(stream: tuple[Item, ...]) -> tuple[Item, ...]:
