@@ -99,7 +99,9 @@ class Store:
         with writing(self.folder):
             outcome = _reported(outcome, stem)
             seals: dict[str, str] = {}
-            tables = {"layers": table_bytes(layers_frame([outcome])), **outcome.tables}
+            layers = layers_frame([outcome]) if outcome.layers else None
+            own_table = {} if layers is None else {"layers": table_bytes(layers)}
+            tables = {**own_table, **outcome.tables}
             for name, table in tables.items():
                 path = _table_path(stem, name)
                 if isinstance(table, bytes):
@@ -136,8 +138,8 @@ def _read_outcome(stem: Path) -> Outcome | None:
     seals = stored.pop("tables")
     if not all(_is_sealed(_table_path(stem, name), seal) for name, seal in seals.items()):
         return None
-    del stored["format"], seals["layers"]
-    tables: dict[str, bytes | Path] = {name: _table_path(stem, name) for name in seals}
+    del stored["format"]
+    tables: dict[str, bytes | Path] = {n: _table_path(stem, n) for n in seals if n != "layers"}
     return Outcome(**stored, tables=tables, reused=True)
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
 
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import joining, roles
@@ -37,15 +40,16 @@ def engine_events(layer: Layer, arch: Arch) -> Events:
     return found
 
 
-def copy_events(copies: Iterable[tuple[str, str, float]], arch: Arch) -> Events:
-    """What copies do, of so many bytes from one memory to another each."""
+def copy_events(copies: Iterable[tuple[str, str, Any]], arch: Arch) -> Events:
+    """What copies do, of so many bytes each from one memory to another."""
     found = Events()
-    for source, target, size in copies:
+    for source, target, sizes in copies:
         crossed = [n for n, a in arch.links.items() if source in a.from_ and target in a.to]
-        found.read[source] += round(size)
-        found.written[target] += round(size)
-        found.instructions += size > 0
-        found.links.update(dict.fromkeys(crossed, round(size)))
+        size = int(np.rint(sizes).sum())
+        found.read[source] += size
+        found.written[target] += size
+        found.instructions += int(np.count_nonzero(sizes > 0))
+        found.links.update(dict.fromkeys(crossed, size))
     return found
 
 

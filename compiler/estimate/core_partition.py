@@ -161,19 +161,21 @@ class CorePartition:
         return store.cycles + Path(arch, count, far, "local").run(sizes).cycles
 
     def copies(
-        self, part: LayerPartition, crossing: tuple[float, float], kept: float
-    ) -> Iterator[tuple[str, str, float]]:
-        """Bytes from one memory to another for a layer: its constants, what is `crossing` DRAM in
-        and out, what cores pass on, and what is `kept` on the chip for its reader."""
-        count, passed = self._count, part.spread * (self._count - 1)
-        yield "dram", self._near, part.moved
-        yield self._near, self._near, part.held - part.moved
+        self, parts: Sequence[LayerPartition], crossing: tuple[Any, Any], kept: Any
+    ) -> Iterator[tuple[str, str, Any]]:
+        """Bytes from one memory to another for each layer: its constants, what is `crossing` DRAM
+        in and out, what cores pass on, and what is `kept` on the chip for its reader."""
+        constants = [(part.moved, part.held, part.spread) for part in parts]
+        moved, held, spread = np.array(constants, dtype=float).reshape(-1, 3).T
+        passed = spread * (self._count - 1)
+        yield "dram", self._near, moved
+        yield self._near, self._near, held - moved
         yield "dram", "local", crossing[0]
         yield "local", "dram", crossing[1]
         if self._arch.memories.shared is not None:
             yield "local", "shared", kept
             yield "shared", "local", kept + passed
-        elif count > 1:
+        elif self._count > 1:
             yield "local", "local", passed
 
     def ahead(self, free: Any) -> Any:
@@ -194,7 +196,7 @@ class CorePartition:
         order = left_order(tensor, layer.head, arch) if on_array else ()
         return float(Path(arch, self._count, "dram", near).box(tensor, sizes, order).cycles)
 
-    def dram_cycles(self, count: int, size: float) -> float:
+    def dram_cycles(self, count: Any, size: Any) -> Any:
         """Cycles of `size` bytes of `count` maps between DRAM and all cores."""
         arch = self._arch
         rate = self._count * copy_rate(arch, path(arch, "dram", "local"))

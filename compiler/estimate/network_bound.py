@@ -18,7 +18,6 @@ start-up. What is not known here: halos, ports and banks, latencies, the order o
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,8 +37,9 @@ from simmodel.arch.dtype import product_type
 from simmodel.arch.record import Arch
 from simmodel.trace import Events
 
-_MOST = 64
+_MOST = 256
 """Kinds of engines for which work is remembered."""
+_TINY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -210,27 +210,20 @@ def _weight_load_cycles(demands: Demands, work: Mapping[str, EngineWork], arch: 
         (float(shares @ busy), alone.get(name, 0.0), sizes[name])
         for name, shares in demands.before.items()
     )
+    starts, cycles, weights = np.array(ready, dtype=float).reshape(-1, 3).T
+    # By cycles for each byte, those of the least first, as far as they have started at a time.
+    order = np.lexsort((weights, cycles, cycles / weights))
+    begun = np.tri(len(ready))[:, order]
+    cycles, weights = cycles[order], weights[order]
+    before = np.cumsum(begun * cycles, axis=1) - begun * cycles
     longest = left / rate
-    able: list[tuple[float, float, int]] = []
     # Between two starts the gain of waiting falls with time, then rises: its ends are the most.
-    for number, (start, cycles, size) in enumerate(ready):
-        insort(able, (cycles / size, cycles, size))
-        for time in (start, *(at for at, _, _ in ready[number + 1 : number + 2])):
-            longest = max(longest, time + (left - _done(able, time)) / rate)
+    for ends in (starts, np.append(starts[1:], starts[-1:])):
+        # At each, the share of each product that can be done by then.
+        spent = np.clip(ends[:, None] - before, 0.0, cycles)
+        done = (begun * np.where(cycles > 0, spent / np.maximum(cycles, _TINY), 1.0)) @ weights
+        longest = max(longest, float((ends + (left - done) / rate).max(initial=0.0)))
     return longest
-
-
-def _done(able: Sequence[tuple[float, float, int]], time: float) -> float:
-    """Most bytes of weights that `time` cycles of compute can be done with, by layer's (cycles for
-    each byte, cycles, bytes), the least first."""
-    done = 0.0
-    for _, cycles, size in able:
-        part = min(1.0, time / cycles) if cycles else 1.0
-        done += part * size
-        time -= part * cycles
-        if part < 1.0:
-            return done
-    return done
 
 
 def room(arch: Arch, cores: int | None = None) -> int:

@@ -18,6 +18,7 @@ What takes energy is counted along (`compiler.estimate.activity`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,7 +44,7 @@ _KEPT = 0.5
 """Share of the memories on the chip that a map may take and stay there."""
 _ROWS = 4
 """Rows of a map that neighbours hand on at once."""
-_MOST = 64
+_MOST = 256
 """Forms of one network that are remembered."""
 
 
@@ -52,7 +53,7 @@ class _Bound(Demands):
     """A network that is bound, what its layers take of engines by what that reads of them, and what
     they read from memory."""
 
-    engines: TrackedCache[tuple[Computed, ...]] = field(
+    engines: TrackedCache[tuple[tuple[Computed, ...], Events]] = field(
         default_factory=lambda: TrackedCache(_MOST), compare=False, repr=False
     )
 
@@ -98,9 +99,60 @@ class _Bound(Demands):
         makers = enumerate(layer.result.name for layer in self.layers)
         return {name: at for at, name in makers if last.get(name) == at + 1}
 
-    def computed(self, arch: Arch, slots: int) -> tuple[Computed, ...]:
-        """What each layer takes of the engines of a machine."""
-        return self.engines.of(slots, arch, {}, lambda seen: computed(self.layers, slots, seen))
+    @cached_property
+    def row_bytes(self) -> dict[str, float]:
+        """Bytes of some rows of each tensor, or of all of a small one."""
+        shapes = {name: tensor.shape for name, tensor in self.graph.tensors.items()}
+        lines = {name: shape[2] if len(shape) > 2 else 1 for name, shape in shapes.items()}
+        return {name: size * min(1.0, _ROWS / lines[name]) for name, size in self.stored.items()}
+
+    @cached_property
+    def constant_bytes(self) -> Any:
+        """Of all constants that each layer reads."""
+        return np.array([sum(map(self.stored.__getitem__, names)) for names in self.constants])
+
+    @cached_property
+    def largest_map(self) -> Any:
+        """Bytes of the largest map that each product reads; nothing for other layers."""
+        pairs = zip(self.layers, self.maps, strict=True)
+        sizes = [[self.stored[name] for name in maps if layer.product] for layer, maps in pairs]
+        return np.array([max(own, default=0) for own in sizes])
+
+    @cached_property
+    def passages(self) -> tuple[Any, ...]:
+        """Of each map that a layer reads, and then of each result: the layer's number, bytes, how
+        many of them have to fit for it to stay on the chip as a whole, and how many on a core for
+        neighbours to hand on some rows of it."""
+        numbered = [(number, name) for number, maps in enumerate(self.maps) for name in maps]
+        numbered += [(number, layer.result.name) for number, layer in enumerate(self.layers)]
+        names = [name for _, name in numbered]
+        sizes = np.array([self.stored[name] for name in names])
+        whole = np.where([name in self.far for name in names], np.inf, sizes)
+        handed = [self._rows_in_passing(name) for name in names]
+        return np.array([number for number, _ in numbered]), sizes, whole, np.array(handed)
+
+    def _rows_in_passing(self, name: str) -> float:
+        """Bytes of some rows of a map for both neighbours, and of their constants."""
+        maker = self.handed_on.get(name)
+        if name in self.far or maker is None:
+            return math.inf
+        return float(self.constant_bytes[maker : maker + 2].sum() + 2 * self.row_bytes[name])
+
+    @cached_property
+    def held(self) -> Any:
+        """Bytes of maps and constants on the chip while each layer runs."""
+        pairs = zip(self.layers, self.maps, strict=True)
+        maps = [sum(map(self.row_bytes.__getitem__, (*m, la.result.name))) for la, m in pairs]
+        return np.array(maps) + self.constant_bytes
+
+    def computed(self, arch: Arch, slots: int) -> tuple[tuple[Computed, ...], Events]:
+        """What each layer takes of the engines of a machine, and what all of them do."""
+
+        def make(seen: Arch) -> tuple[tuple[Computed, ...], Events]:
+            found = computed(self.layers, slots, seen)
+            return found, Events.total(each.events for each in found)
+
+        return self.engines.of(slots, arch, {}, make)
 
 
 @dataclass
@@ -139,23 +191,18 @@ def _taken(
     demands: _Bound, arch: Arch, options: CompileOptions, cores: int
 ) -> tuple[float, Events]:
     """Cycles of all layers on so many cores, and what happens there."""
-    crossing = _Crossing(demands, arch, cores)
     parts = CorePartition(arch, cores, options.stages.share.multicast_route(arch))
-    computing = demands.computed(arch, options.stages.plan.slots)
+    computing, engines = demands.computed(arch, options.stages.plan.slots)
     maps = [sum(map(demands.stored.__getitem__, names)) for names in demands.maps]
     divided = parts.of(computing, demands.new, maps)
-    moved = [crossing.of(number, parts) for number in range(len(computing))]
-    cycles = [each.cycles for each in moved]
-    free = (room(arch, cores) - np.array([each.held for each in moved])).clip(0.0)
-    copies = (
-        copy for part, each in zip(divided, moved, strict=True)
-        for copy in parts.copies(part, (each.read, each.written), each.kept)
-    )  # fmt: skip
-    events = Events.total([*(each.events for each in computing), copy_events(copies, arch)])
+    moved = _traffic(demands, arch, parts, cores)
+    free = (room(arch, cores) - demands.held).clip(0.0)
+    copies = parts.copies(divided, (moved.read, moved.written), moved.kept)
     # The first result of a layer goes through both engines before it can go on.
     first = arch.vector.startup.cycles(arch.clock)
     first += product_startup(arch) if arch.matrix.present else 0
-    return _in_turn(divided, cycles, first, _KEPT * parts.ahead(free)), events
+    cycles = _in_turn(divided, moved.cycles.tolist(), first, _KEPT * parts.ahead(free))
+    return cycles, Events.total([engines, copy_events(copies, arch)])
 
 
 def _in_turn(
@@ -177,65 +224,37 @@ def _in_turn(
 
 
 class _LayerTraffic(NamedTuple):
-    """What a layer moves besides its constants."""
+    """What each layer moves besides its constants."""
 
-    cycles: float
+    cycles: Any
     """In which maps cross DRAM, both ways."""
-    held: float
-    """Bytes of maps and constants on the chip while it runs."""
-    read: float
+    read: Any
     """Bytes of DRAM."""
-    written: float
-    kept: float
+    written: Any
+    kept: Any
     """Bytes of a result that stays on the chip."""
 
 
-class _Crossing:
+def _traffic(demands: _Bound, arch: Arch, parts: CorePartition, cores: int) -> _LayerTraffic:
     """What stays on the chip between the layers of a network, and what each of them moves."""
+    space, count = _KEPT * room(arch, cores), len(demands.layers)
+    core = space / cores
+    number, sizes, whole, rows = demands.passages
+    crosses = (whole > space) & (rows > core)
+    crossing = np.where(crosses, sizes, 0)
+    maps, written = crossing[:-count], crossing[-count:]
+    read = np.bincount(number[:-count], maps, count) + _loaded_again(demands, core)
+    many = np.bincount(number, crosses, count)
+    cycles = np.where(many > 0, parts.dram_cycles(many, read + written), 0.0)
+    for at, layer in enumerate(demands.layers):
+        for name in {*demands.graph.inputs} & {*layer.inputs}:
+            cycles[at] = max(cycles[at], parts.input_load_cycles(layer, name))
+    return _LayerTraffic(cycles, read, written, sizes[-count:] - written)
 
-    def __init__(self, demands: _Bound, arch: Arch, cores: int) -> None:
-        self._demands, self._stored = demands, demands.stored
-        self._room = _KEPT * room(arch, cores)
-        self._core = self._room / cores
 
-    def of(self, number: int, parts: CorePartition) -> _LayerTraffic:
-        """What one layer moves besides its constants."""
-        demands, layer = self._demands, self._demands.layers[number]
-        maps = [*demands.maps[number], layer.result.name]
-        names = [name for name in maps if self._crosses(name)]
-        result = self._stored[layer.result.name]
-        written = result if layer.result.name in names else 0
-        read = sum(self._stored[name] for name in names) - written + self._again(number)
-        cycles = parts.dram_cycles(len(names), read + written) if names else 0.0
-        given = (name for name in layer.inputs if name in demands.graph.inputs)
-        entering = max((parts.input_load_cycles(layer, name) for name in given), default=0.0)
-        held = sum(map(self._row_bytes, maps)) + self._constant_bytes(number)
-        return _LayerTraffic(max(cycles, entering), held, read, written, result - written)
-
-    def _again(self, number: int) -> float:
-        """Bytes that a layer loads again, whose operands both take more than half of the room: all
-        of the one for each piece of the other."""
-        weights, half = self._constant_bytes(number), self._core
-        source = max(map(self._stored.__getitem__, self._demands.maps[number]), default=0)
-        if not self._demands.layers[number].product or weights <= half or source <= half:
-            return 0.0
-        return min((weights / half - 1) * source, (source / half - 1) * weights)
-
-    def _constant_bytes(self, number: int) -> int:
-        return sum(map(self._stored.__getitem__, self._demands.constants[number]))
-
-    def _crosses(self, name: str) -> bool:
-        """Whether a map goes through DRAM between those who make and read it."""
-        if name in self._demands.far or self._stored[name] <= self._room:
-            return name in self._demands.far
-        maker = self._demands.handed_on.get(name)
-        if maker is None:
-            return True
-        both = self._constant_bytes(maker) + self._constant_bytes(maker + 1)
-        return both + 2 * self._row_bytes(name) > self._core
-
-    def _row_bytes(self, name: str) -> float:
-        """Bytes of some rows of a map, or of all of a small one."""
-        tensor = self._demands.graph.tensors[name]
-        lines = tensor.shape[2] if len(tensor.shape) > 2 else 1
-        return self._stored[name] * min(1.0, _ROWS / lines)
+def _loaded_again(demands: _Bound, half: float) -> Any:
+    """Bytes that each layer loads again, whose operands both take more than half of the room: all
+    of the one for each piece of the other."""
+    weights, source = demands.constant_bytes, demands.largest_map
+    again = np.minimum((weights / half - 1) * source, (source / half - 1) * weights)
+    return np.where((weights > half) & (source > half), again, 0.0)

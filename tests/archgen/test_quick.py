@@ -51,6 +51,7 @@ def test_the_best_is_run_and_takes_the_place_of_its_estimate(tmp_path: Path) -> 
     assert rows["soma-edge"]["status"] == "ok"  # 16 GB/s beside 0.5
     assert seen == [ESTIMATED, ESTIMATED, "ok"]
     assert list(open_study(tmp_path).frame["status"]) == ["ok", ESTIMATED]
+    assert len([*tmp_path.glob("runs/*.layers.parquet")]) == 1, "an estimate has no layers"
     again = run_estimated(design, running, best=1)
     assert again.reused == 2
 

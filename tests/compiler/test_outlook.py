@@ -131,6 +131,8 @@ def test_machines_that_differ_in_size_and_rate_share_what_they_bind() -> None:
     assert network.bound.found == 3
     (demands,) = network.bound.kept.values()
     assert demands.known.found == 3
+    network.on(machine(types=("fp16",), latency=200), OPTIONS)
+    assert len(demands.engines.kept) == 2  # by the number of cores, not by what DRAM does
     found.append(network.on(other, OPTIONS))
     assert len({estimate.cycles for estimate in found[-2:]}) == 2
     assert found == [QuickEstimator(model).on(arch, OPTIONS) for arch in (*same, other)]

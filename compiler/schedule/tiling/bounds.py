@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from compiler.cost.multicast import Cores
 from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
-from compiler.schedule.tiling.layer_price import TilingProblem, in_one_piece, price, whole_product
+from compiler.schedule.tiling.layer_price import TilingProblem, engines_in_one_piece, whole_product
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
@@ -78,12 +76,7 @@ class LowerBounds:
             return self.work(layer, layer.result.shape)
         number = self.outlines.layer(layer).number
         if number not in self.products:
-            problem = self._problem(layer, layer.head.shape)
-            priced = price(problem, in_one_piece(problem))
-            # Right behind another product the array need not fill anew.
-            each = (np.ravel(c)[0] for c in (priced.matrix - priced.gap, priced.vector))
-            matrix, vector = map(float, each)
-            self.products[number] = matrix, vector
+            self.products[number] = engines_in_one_piece(self._problem(layer, layer.head.shape))
         return self.products[number]
 
     def _problem(self, layer: Layer, sizes: Sizes) -> TilingProblem:

@@ -266,11 +266,33 @@ def whole_product(problem: TilingProblem) -> tuple[float, float]:
     """Cycles of the matrix and of the vector engine of all in one piece, were operands at hand and
     another product just before."""
     whole = _Candidates(problem, in_one_piece(problem))
-    (inner, _), (tail, _) = whole.product_cycles(), whole.tail()
+    (inner, _), (tail, _) = whole.product_cycles(), whole._behind
     if not problem.on_array:
         inner, tail = np.zeros(1), tail + inner
     vector = np.asarray(problem.repeats * tail)
     return float((problem.repeats * inner)[0]), float(vector.ravel()[0])
+
+
+def engines_in_one_piece(problem: TilingProblem) -> tuple[float, float]:
+    """The same with operands that come from memories on chip."""
+    engines = _Candidates(problem, in_one_piece(problem)).engine_cycles
+    return float(np.ravel(engines.matrix)[0]), float(np.ravel(engines.vector)[0])
+
+
+class _EngineCycles(NamedTuple):
+    """What candidates take of engines."""
+
+    matrix: Any
+    """All products, were there another one just before."""
+    vector: Any
+    inner: Any
+    """One product of a tile."""
+    gap: Any
+    """What the first product takes longer."""
+    tail: Any
+    """What the vector engine takes behind a tile."""
+    widened: Any
+    """What it takes for one load of weights."""
 
 
 class _Candidates:
@@ -341,19 +363,25 @@ class _Candidates:
         window = problem.covered(choice.y, found.y) * problem.covered(choice.x, found.x)
         return choice.b * window * choice.k
 
+    @cached_property
+    def engine_cycles(self) -> _EngineCycles:
+        """What the engines that compute take, whatever DRAM does meanwhile."""
+        deep, tail = self.turns["deep"], self._behind[0]
+        inner, gap = self.product_cycles()
+        if self.problem.on_array:
+            inner = np.maximum(inner, self._streamed())
+        else:
+            inner, tail, gap = np.zeros(1), tail + deep * inner, 0.0
+        widened = self._widened()
+        vector = self.tiles * tail + self.right[0] * widened
+        return _EngineCycles(self.tiles * deep * inner, vector, inner, gap, tail, widened)
+
     def prices(self) -> TilePrices:
         """Memory and cycles."""
-        problem, deep = self.problem, self.turns["deep"]
-        tail, space = self.tail()
-        need, fits = self._fits(space)
-        inner, gap = self.product_cycles()
-        if not problem.on_array:
-            inner, tail, gap = np.zeros(1), tail + deep * inner, 0.0
-        else:
-            inner = np.maximum(inner, self._streamed())
-        matrix = self.tiles * deep * inner + gap
-        once_wide = self._widened()
-        vector = self.tiles * tail + self.right[0] * once_wide
+        problem = self.problem
+        need, fits = self._fits(self._behind[1])
+        behind, vector, inner, gap, tail, once_wide = self.engine_cycles
+        matrix = behind + gap
         flows = tuple(self._flows())
         moved = traffic(self.arch, problem.cores.count, flows)
         loads = [flow for flow in flows if not flow.way.store]
@@ -455,7 +483,8 @@ class _Candidates:
         startup = vector.startup.cycles(self.arch.clock)
         return elements * widening(narrow, problem.weight.dtype, self.arch) + pieces * startup
 
-    def tail(self) -> tuple[Any, Any]:
+    @cached_property
+    def _behind(self) -> tuple[Any, Any]:
         """Cycles of the vector engine behind the product of a tile, and bytes of its buffers."""
         layer, tensors, inside = self.layer, self.layer.tensors, self.layer.inside
         wide, elements = size_of(temporary_type(self.arch)), self.choice.outputs
