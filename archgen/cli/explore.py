@@ -1,4 +1,4 @@
-"""`archgen explore`, `sensitivity` and `calibrate`: the best of a space of machines, or the smallest
+"""`archgen explore`, `sensitivity`, `calibrate`: the best of a space of machines, or the smallest
 for a target; what each field of one machine is worth; which values meet measured times."""
 
 from __future__ import annotations
