@@ -180,6 +180,8 @@ class FoldBias(NestPass, Omittable):
         y[d0, d1] = add(p[d0, d1], c[d1])
     after:
         y[m, n] = sum k: a[m, k] * b[k, n]  + c[n]
+
+    Of a product of integers, which a factor makes real, it is rounded to units of the sums.
     """
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
@@ -191,12 +193,18 @@ class FoldBias(NestPass, Omittable):
                 producer = merging.producer(product.tensor)
                 if producer is None or not producer.contraction or not producer.unclipped:
                     continue
-                free = (producer.bias, producer.multiplier, producer.scale) == (None, None, None)
-                if not free or not is_float(tensors[producer.tensor].dtype):
+                if (producer.bias, producer.scale) != (None, None):
+                    continue
+                if not is_float(tensors[producer.tensor].dtype):
                     continue
                 if identity(product, step.rank) and _per_column(constant, producer, tensors):
-                    real = as_real(tensors, buffers, constant)
-                    biased = replace(merge_tail(producer, step), bias=real)
+                    if producer.multiplier is None:
+                        bias = as_real(tensors, buffers, constant)
+                    elif (found := _in_units(tensors, buffers, constant, producer)) is not None:
+                        bias = found
+                    else:
+                        continue
+                    biased = replace(merge_tail(producer, step), bias=bias)
                     merging.merge(product.tensor, position, biased)
                     break
         folded = with_steps(replace(ir, tensors=tensors, buffers=buffers), merging.steps)
@@ -211,6 +219,36 @@ def _per_column(constant: Access, producer: Nest, tensors: dict[str, Tensor]) ->
     used = {dim for affine in constant.index for dim, _ in affine.terms}
     left, right = producer.operands
     return all(right.uses(dim) and not left.uses(dim) for dim in used)
+
+
+def _in_units(
+    tensors: dict[str, Tensor], buffers: dict[str, int], constant: Access, product: Nest
+) -> Access | None:
+    """A constant row as int32 numbers in units of the sums of `product`; None where it is not along
+    the only axis of its factors, or too large."""
+    factors, row = product.multiplier, tensors[constant.tensor]
+    assert factors is not None and row.data is not None
+    units = tensors[factors.tensor].data
+    used = [affine for affine in constant.index if affine.terms]
+    if units is None or units.ndim != 1 or used != [*factors.index]:
+        return None
+    real = (row.data if row.exact is None else row.exact).astype(np.float64).reshape(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = real / units
+    if real.size != units.size or not (np.abs(exact) < MOST_BIAS).all():
+        return None
+    name, whole = f"{row.name}:{factors.tensor}", np.rint(exact)
+    off = float(np.abs(exact - whole).max() + np.max(row.uncertain / units))
+    buffers[name] = units.size
+    storage = Storage(name, 0, (1,))
+    tensors[name] = Tensor(
+        name, units.shape, "int32", storage, whole.astype("int32"), uncertain=off
+    )
+    return Access(name, factors.index)
+
+
+MOST_BIAS = 2**30
+"""Of what an int32 accumulator holds, as sums need room beside it."""
 
 
 def as_real(

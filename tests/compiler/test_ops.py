@@ -21,6 +21,8 @@ from archgen.check.reference import run_node
 from compiler.errors import UnsupportedModel
 from compiler.frontend.importer import load
 from compiler.lowering.lower import TABLE, lower
+from compiler.options import NEST_PASSES
+from compiler.passes import run_passes
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Array, HostNode
 
@@ -396,6 +398,21 @@ def test_quantized_products_are_within_one_step(model: onnx.ModelProto) -> None:
     assert len(np.unique(want)) > 10
     assert np.abs(got - want).max() <= 1
     assert np.mean(got != want) < 0.05
+
+
+def test_a_real_bias_of_a_quantized_product_counts_in_units_of_its_sums() -> None:
+    model = quantized("MatMul", (9, 7), RNG.integers(-99, 99, (7, 5), np.int8), "Relu")
+    product, row = model.graph.node[3], np.linspace(-2, 2, 5, dtype=np.float32)
+    product.output[0] = "p"
+    model.graph.node.insert(4, helper.make_node("Add", ["p", "row"], ["o"]))
+    model.graph.initializer.append(numpy_helper.from_array(row, "row"))
+    graph = run_passes(NEST_PASSES, lowered(model)).ir
+    (product_nest,) = (step for step in graph.steps if step.kind == "QMatMul")
+    assert product_nest.bias is not None and "Add" not in [step.kind for step in graph.steps]
+    assert graph.tensors[product_nest.bias.tensor].dtype == "int32"
+    feeds = {"x": 2 * real(9, 7)}
+    got, want = run(graph, feeds)["y"].astype(int), reference(model, feeds)[0].astype(int)
+    assert len(np.unique(want)) > 10 and np.abs(got - want).max() <= 1
 
 
 def test_a_quantized_product_on_the_host_is_made_of_standard_operators(
