@@ -1,7 +1,6 @@
 """What pictures found, in the words of their titles: who is best and by how much, what takes most.
 
-The one idea: a title is read before axes are; it says what follows from the rows that are drawn,
-short enough for a narrow page.
+The one idea: a title is read before axes are; it is short enough for a narrow page.
 """
 
 from __future__ import annotations
