@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
+
+from archgen.schema.source import read_packaged
 
 SHIPPED = Path(__file__).with_name("table.yaml")
 Positive = Annotated[float, Field(gt=0)]
@@ -156,4 +157,4 @@ class Figures(BaseModel, extra="forbid", frozen=True):
 @cache
 def shipped_table() -> Figures:
     """The table that comes with the package."""
-    return Figures.model_validate(yaml.safe_load(SHIPPED.read_text(encoding="utf-8")))
+    return Figures.model_validate(read_packaged(SHIPPED))

@@ -50,7 +50,7 @@ def explore(
     (running,) = with_fields(fields, running)
     found = search(plan, EvaluationTools(running, observe))
     if running.out is not None:
-        save_found(found, Path(running.out))
+        save_found(found, Path(running.out), running.plots)
     return found
 
 
@@ -93,5 +93,5 @@ def sensitivity(
     factor = None if by is None else factor_of(by)
     found = sensitivities(load_sensitivity_plan(study, factor), EvaluationTools(running, observe))
     if running.out is not None:
-        save_sensitivities(found, Path(running.out))
+        save_sensitivities(found, Path(running.out), running.plots)
     return found

@@ -14,8 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 import archgen.plots.style as style
+from archgen.outcomes.columns import MORE_IS_BETTER
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
+from archgen.plots.findings import best_of, points_with_labels, saying
 from archgen.plots.panels import NONE, Panel, bar_figure, panel_figure, write_at_edge, write_instead
 from archgen.plots.style import filled, keys, legend, logarithmic, shown
 from simmodel.arch.record import Arch
@@ -31,7 +33,7 @@ _BOUND: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 11, "mew": 2}
 def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Bars of `latency_ms`, and the roofline's lower bound of each."""
     return _bounded_bars(
-        frame, archs, "Latency of one inference", "latency [ms]", "latency_ms",
+        frame, archs, ("Latency", "ms", "takes least"), "latency [ms]", "latency_ms",
         lambda row: number(row, "latency_ms") * number(row, "efficiency"),
     )  # fmt: skip
 
@@ -39,19 +41,23 @@ def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
 def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Bars of `throughput_ips`, and the roofline's upper bound of each."""
     return _bounded_bars(
-        frame, archs, "Throughput", "throughput [samples/s]", "throughput_ips",
+        frame, archs, ("Throughput", "samples/s", "does most"), "throughput [samples/s]",
+        "throughput_ips",
         lambda row: number(row, "throughput_ips") / (number(row, "efficiency") or math.nan),
     )  # fmt: skip
 
 
 @rc_context(style.SETTINGS)
 def _bounded_bars(
-    frame: Frame, archs: Mapping[str, Arch], text: str, x: str, column: str,
+    frame: Frame, archs: Mapping[str, Arch], words: tuple[str, str, str], x: str, column: str,
     bound: Callable[[Record], float],
 ) -> Figure:  # fmt: skip
     """Bars of `column` with ticks at the `bound` of each; logarithmic beyond a range of 30 times.
     Red and hatched where outputs were wrong, pale where estimated, with what a run gave inside."""
-    figure, panels = bar_figure(frame, archs, text, x)
+    what, unit, best = words
+    more, points = column in MORE_IS_BETTER, points_with_labels(frame, archs)
+    finding = best_of(points, lambda row: number(row, column), unit, best, more)
+    figure, panels = bar_figure(frame, archs, saying(what, finding), x)
     for axes, panel in panels:
         done = [(place, row) for place, row in panel if has_figures(row)]
         ends = [number(row, column) for _, row in done]
@@ -124,7 +130,7 @@ def tornado_figure(frame: Frame) -> Figure:
     more = f"{left} smaller ones left out" if left > 0 else ""
     panel = Panel(more, drawn, [str(row["parameter"]) for row in drawn])
     metric = str(frame["metric"].iloc[0]) if "metric" in frame else "result"
-    text = "Sensitivity: one parameter at a time"
+    text = f"Sensitivity: {drawn[0]['parameter']} moves {metric} most, by {_change_text(drawn[0])}"
     figure, ((axes, _),) = panel_figure([panel], text, f"change of {metric} [%]", 0.36)
     axes.axvline(0, color=style.INK, lw=1)
     reach = _reach(drawn[0]) or 0.01
@@ -133,6 +139,12 @@ def tornado_figure(frame: Frame) -> Figure:
         _draw_changes(axes, place, row)
     legend(figure, keys({"at the low value": style.BLUE, "at the high value": style.ORANGE}))
     return figure
+
+
+def _change_text(row: Record) -> str:
+    """`-30 to +12 %`."""
+    changes = sorted({round(100 * c) for c in (number(row, s) for s in _SIDES) if c == c})
+    return f"{' to '.join(f'{change:+d}' for change in changes) or 'nothing'} %"
 
 
 def _reach(row: Record) -> float:

@@ -50,7 +50,8 @@ def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     ruler, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(4, len(lanes))])
     left = f" ({left_out} more cores)" if left_out else ""
-    title(figure, f"Engines over time: {text}, {end / arch.clock * 1e3:.4g} ms{left}")
+    busiest = _busiest(spans, lanes, end)
+    title(figure, f"Engines over time: {busiest}; {text}, {end / arch.clock * 1e3:.4g} ms{left}")
     parts = stretches(records(spans[["group", "start_cycle", "end_cycle"]].dropna()))
     _rule(ruler, parts, end)
     _draw_lanes(axes, spans, lanes, arch, end)
@@ -63,6 +64,16 @@ def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     handles.append(Patch(color=_light(_SOLID), label="light: groups of odd number"))
     legend(figure, handles, most=8)
     return figure
+
+
+def _busiest(spans: Frame, lanes: Sequence[Lane], end: int) -> str:
+    """`matrix works most, 62 % of the time`: of the engines of all cores that are drawn."""
+    busy: dict[str, list[float]] = {}
+    for core, engine in lanes:
+        own = spans[(spans["core"] == core) & (spans["engine"] == engine)]
+        busy.setdefault(engine, []).append((own["end_cycle"] - own["start_cycle"]).sum() / end)
+    share, name = max((sum(each) / len(each), name) for name, each in busy.items())
+    return f"{name} works most, {100 * min(share, 1.0):.0f} % of the time"
 
 
 def _lanes(spans: Frame, arch: Arch) -> tuple[list[Lane], int]:
@@ -149,9 +160,11 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     left = f"; the {fewer} shortest layers left out" if fewer else ""
     figure = Figure(figsize=(WIDTH, 1.5 + _ROW * max(5, len(drawn))), layout="constrained")
     when, use = figure.subplots(1, 2, sharey=True, width_ratios=[1.5, 1])
-    title(figure, f"Layers over time: {text}{left}")
     peak = arch.peak_macs(str(layers["dtype"].iloc[0]))
     end = max((number(row, "end_cycle") for row in rows), default=1)
+    shares = [(str(row["node"]).split("+")[0], _layer_cycles(row) / end) for row in longest[:1]]
+    most = "".join(f"{name} takes longest, {100 * share:.0f} %; " for name, share in shares)
+    title(figure, f"Layers over time: {most}{text}{left}")
     _draw_time(when, drawn)
     _draw_use(use, drawn, peak, arch.core_count)
     time_axis(when, end, arch)

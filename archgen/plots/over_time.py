@@ -159,14 +159,21 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
         elif known is not None:
             idle.append(link)
     unused = f"; nothing over {', '.join(idle)}" if idle else ""
+    means = [(_mean(parts) / peak, name) for name, parts, peak in panels]
+    most = f"{max(means)[1]} is {100 * max(means)[0]:.0f} % used; " if means else ""
     heights, missing = [1.45] * len(panels), "nothing is known of what was moved"
-    figure, grid = _rows_figure(f"Bandwidth over time: {text}{unused}", heights, missing)
+    figure, grid = _rows_figure(f"Bandwidth over time: {most}{text}{unused}", heights, missing)
     for axes, (name, parts, peak) in zip(grid, panels, strict=True):
         _draw_bandwidth(axes, name, parts, peak, arch.clock)
         time_axis(axes, next(iter(parts.values())).edges[-1], arch, bottom=axes is grid[-1])
     used = dict.fromkeys(way for _, parts, _ in panels for way in parts)
     legend(figure, [Patch(label=way, color=_DIRECTIONS[way]) for way in used])
     return figure
+
+
+def _mean(parts: Mapping[str, Series]) -> float:
+    """Of all parts together, over time."""
+    return sum(float(np.average(p.values, weights=np.diff(p.edges))) for p in parts.values())
 
 
 def _draw_bandwidth(
@@ -181,7 +188,7 @@ def _draw_bandwidth(
     axes.axhline(peak, color=style.INK, lw=1)
     axes.set_ylim(0, 1.08 * max(peak, base.max()))
     axes.set_ylabel("bytes / cycle")
-    mean = float(np.average(base, weights=np.diff(edges)))
+    mean = _mean(parts)
     axes.set_title(
         f"{name}: mean {mean:.3g} of {peak:.4g} bytes / cycle "
         f"({mean / peak:.0%}, {mean * clock / 1e9:.3g} of {peak * clock / 1e9:.4g} GB/s)"
@@ -210,7 +217,9 @@ def occupancy_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     unused = ", ".join(name for name in own if name not in used)
     empty = f"; {unused}: not used" if unused else ""
     heights, missing = [1.35] * len(used), "nothing is known of what memories held"
-    figure, grid = _rows_figure(f"Memory over time: {text}{empty}", heights, missing)
+    peaks = [(own.values.max() / memories[name].size, name) for name, own in used.items()]
+    most = f"fullest is {max(peaks)[1]}, {100 * max(peaks)[0]:.0f} %; " if peaks else ""
+    figure, grid = _rows_figure(f"Memory over time: {most}{text}{empty}", heights, missing)
     for axes, (name, each) in zip(grid, used.items(), strict=True):
         _draw_occupancy(axes, name, each, memories[name])
         time_axis(axes, each.edges[-1], arch, bottom=axes is grid[-1])
@@ -252,7 +261,12 @@ def banks_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
             maps.setdefault(memory, []).append(own)
     heights = [0.55 + 0.16 * max(4, len(banks)) for banks in maps.values()]
     missing = "no memory with banks that are ranges of addresses"
-    figure, grid = _rows_figure(f"Banks over time: {text}", heights, missing)
+    sizes = {name: arch.memories.on_chip()[name].bank_size for name in maps}
+    shares = [bank.values.max() / sizes[name] for name, banks in maps.items() for bank in banks]
+    full = max(shares, default=0.0)
+    figure, grid = _rows_figure(
+        f"Banks over time: the fullest holds {100 * full:.0f} %; {text}", heights, missing
+    )
     for axes, (name, banks) in zip(grid, maps.items(), strict=True):
         size, count, end = arch.memories.on_chip()[name].bank_size, len(banks), banks[0].edges[-1]
         image = axes.imshow(

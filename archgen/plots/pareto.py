@@ -15,8 +15,9 @@ from archgen.outcomes import fronts
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.plots.findings import saying
 from archgen.plots.panels import by_workload, refusal, row_labels, square_figure, write_names
-from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, folded, legend, logarithmic, say
+from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, folded, legend, logarithmic, say, title
 from simmodel.arch.record import Arch
 
 _LOG_FROM = 30.0
@@ -49,8 +50,8 @@ def pareto_figure(
     labels, legend_text = row_labels(records(frame), frame, archs)
     rows = records(frame.assign(**{_NAME: labels}))
     loads = by_workload(rows)
-    text = f"{_words(y).capitalize()} against {_words(x)}"
-    figure, grid = square_figure(len(loads), text, share=False, width=4.6)
+    what = f"{_words(y).capitalize()} against {_words(x)}"
+    figure, grid = square_figure(len(loads), what, share=False, width=4.6)
     fronts_of = []
     for axes, (load, own) in zip(grid, loads.items(), strict=True):
         axes.set(
@@ -62,6 +63,9 @@ def pareto_figure(
         Line2D([], [], color=BLUE, marker="o", ms=6, lw=1.2, label="Pareto front"),
         Line2D([], [], color=GREY, marker="o", ms=5, ls="", label="dominated"),
     ]
+    on = sum(len({name for _, name in own}) for own in fronts_of)
+    along = f"{on} of {len(rows)} points on the front{'s' if len(loads) > 1 else ''}"
+    title(figure, saying(what, along if on else ""))
     if any(run_of(row) for row in rows):
         handles.append(Line2D([], [], **RUN, color=BLUE, label="run in full"))
     if max(map(len, fronts_of), default=0) > _MOST_NAMES:

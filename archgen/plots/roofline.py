@@ -17,7 +17,8 @@ import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.figures import DRAM, figure_of
-from archgen.outcomes.frame import Frame, Record, records
+from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.plots.findings import extent, points_with_labels, saying
 from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
 from archgen.plots.style import folded, legend, logarithmic
 from simmodel.arch.record import Arch
@@ -49,7 +50,13 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     loads = dict.fromkeys(workload(row, every) for row in rows)
     looks = zip(loads, cycle(style.CYCLE), cycle(style.MARKERS))
     marks = {load: (colour, marker) for load, colour, marker in looks}
-    figure, grid = square_figure(len(families), "Roofline: compute rate over DRAM intensity")
+    reached = extent(
+        points_with_labels(frame, archs),
+        lambda row: 100 * number(row, "efficiency"),
+        " %",
+        "is at {} of its roof",
+    )
+    figure, grid = square_figure(len(families), saying("Roofline", reached))
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
     ran = [row for row in rows if row["status"] == "ok" and row["macs"]]

@@ -18,6 +18,15 @@ import archgen.plots.style as style
 from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.plots.findings import (
+    best_of,
+    extent,
+    largest_part,
+    points_with_labels,
+    saying,
+    short,
+    what_holds,
+)
 from archgen.plots.panels import (
     Panel,
     bar_figure,
@@ -71,7 +80,7 @@ _LABELS = {
     "matrix_busy": "busy",
     "stall_no_work": "no work",
     "stall_engine": "waits: other engine",
-    "stall_core": "waits: other core",
+    "stall_core": "waits: barriers",
     "work_start_ups": "start-ups",
     "moved_again": "DRAM: again",
     "moved_compulsory": "DRAM: compulsory",
@@ -99,7 +108,16 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
     columns = {
         name: c for name, c in ({"matrix_busy": style.BUSY} | _STALLS).items() if name in frame
     }
-    figure, grid = bar_figure(frame, archs, "Time of the matrix engines", "share of time [%]")
+    text = saying(
+        "Time of the matrix engines",
+        extent(
+            points_with_labels(frame, archs),
+            lambda row: 100 * number(row, "matrix_busy"),
+            " %",
+            "{} busy",
+        ),
+    )
+    figure, grid = bar_figure(frame, archs, text, "share of time [%]")
     for axes, panel in grid:
         axes.set_xlim(0, 100)
         for place, row in _runs(panel):
@@ -112,7 +130,7 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
 def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
     """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
     (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
-    text = "From the bound to the measured cycle"
+    text = saying("What holds points up", what_holds(points_with_labels(frame, archs)))
     x = "share of time [%]: matrix engines above, DRAM below"
     figure, grid = bar_figure(frame, archs, text, x, _SHARES_ROW)
     for axes, panel in grid:
@@ -141,8 +159,11 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
 
     Only components that cost something anywhere are drawn. The total stands beside the range.
     """
-    figure, grid = bar_figure(frame, archs, "Energy of one inference", "energy [mJ]", 0.36)
     colours, handles = _components(frame, _ENERGY_PART)
+    points = points_with_labels(frame, archs)
+    best = best_of(points, lambda row: number(row, "energy_mj"), "mJ", "takes least")
+    text = _with_largest("Energy", best, [row for _, row in points], colours, _ENERGY_PART)
+    figure, grid = bar_figure(frame, archs, text, "energy [mJ]", 0.36)
     for axes, panel in grid:
         _draw_totals(axes, list(_runs(panel)), colours, ("energy_mj", "energy_high_mj"))
         for place, row in _runs(panel):
@@ -161,11 +182,24 @@ def area_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure
     rows = [machines[name] for name in dict.fromkeys(frame["arch"])]
     labels, names = row_labels(rows, frame, archs)
     panel = Panel("", rows, labels if names else [str(row["arch"]) for row in rows], names)
-    figure, ((axes, _),) = panel_figure([panel], "Area", "area, with the interface to DRAM [mm²]")
     colours, handles = _components(frame, _AREA_PART)
+    # Whatever it ran: of one network, so to speak.
+    own = [{"model": "", "batch": 1, "area_mm2": row.get("area_mm2")} for row in rows]
+    pairs = list(zip(map(short, panel.labels), own, strict=True))
+    best = best_of(pairs, lambda row: number(row, "area_mm2"), "mm²", "is smallest")
+    text = _with_largest("Area", best, rows, colours, _AREA_PART)
+    figure, ((axes, _),) = panel_figure([panel], text, "area, with the interface to DRAM [mm²]")
     _draw_totals(axes, list(panel), colours, ("area_mm2",))
     legend(figure, handles)
     return figure
+
+
+def _with_largest(
+    what: str, best: str, rows: Sequence[Record], columns: Iterable[str], pattern: re.Pattern[str]
+) -> str:
+    """A title with who is best, and the component that takes most."""
+    parts = {name: match[1] for name in columns if (match := pattern.fullmatch(name))}
+    return saying(what, "; ".join(filter(None, (best, largest_part(rows, parts)))))
 
 
 def _draw_totals(
@@ -217,7 +251,12 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     machines = [archs[name].memories.on_chip() for name in dict.fromkeys(frame["arch"])]
     present = [role for role in style.MEMORIES if any(role in machine for machine in machines)]
     height = max(0.36, _MEMORY_BAR * max(map(len, machines)))
-    figure, grid = bar_figure(frame, archs, "Memory on chip", "bytes", height)
+    again = extent(
+        points_with_labels(frame, archs),
+        lambda row: figure_of(row, DRAM) / (number(row, "compulsory_bytes") or math.nan),
+        " ×", "moves {} the least bytes of DRAM",
+    )  # fmt: skip
+    figure, grid = bar_figure(frame, archs, saying("Memory on chip", again), "bytes", height)
     needs = [
         part_of(number(row, "working_set_bytes"), archs[row["arch"]]) for row in records(frame)
     ]

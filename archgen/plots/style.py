@@ -73,6 +73,8 @@ RUN: Any = {"ls": "", "marker": "*", "ms": 10, "mec": "white", "mew": 0.6}
 """Mark of what a run gave, beside what was estimated."""
 LETTER, _BOLD = 0.085, 0.12
 """Inches, generously, of a letter, and of one of a figure's title."""
+_BOLD_LINE = 0.2
+"""Inches of a line of a figure's title."""
 
 
 def engine_colour(arch: Arch, engine: str) -> str:
@@ -127,8 +129,11 @@ def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6
 
 
 def title(figure: Figure, text: str) -> None:
-    """What the figure shows, at the top left, in as many lines as its width asks for."""
+    """What the figure shows, at the top left, in as many lines as its width asks for, by which the
+    figure grows."""
     lines = folded(text, int(figure.get_figwidth() / _BOLD))
+    more = lines.count("\n") - figure.get_suptitle().count("\n")
+    figure.set_figheight(figure.get_figheight() + more * _BOLD_LINE)
     figure.suptitle(lines, fontweight="bold", x=0.01, ha="left")
 
 

@@ -18,13 +18,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 import archgen.plots.style as style
-from archgen.outcomes.axes import Slice, StudyAxis, axes, slices
+from archgen.outcomes.axes import Slice, StudyAxis, axes, axis_setting_text, slices
 from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.figures import DRAM, figure_of, is_of_machine, more_is_better
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.outcomes.fronts import CLOSE, knee
 from archgen.outcomes.points import FIELD
+from archgen.plots.findings import saying
 from archgen.plots.panels import refusal, square_figure
 from archgen.plots.style import folded, legend, logarithmic, readable_on, shown
 from simmodel.arch.record import Arch
@@ -341,7 +342,7 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
         maps.setdefault(one.network, one)
     metrics = _available([LATENCY, ENERGY], rows)
     panels = [(one, metric) for one in [*maps.values()][:_MOST_NETWORKS] for metric in metrics]
-    text = f"{pair[1].label} against {pair[0].label}"
+    text = saying(f"{pair[1].label} against {pair[0].label}", _quickest_cell(maps, pair))
     longest = max(len(axis.values) for axis in pair)
     figure, grid = square_figure(
         max(1, len(panels)), text, share=False, columns=max(1, len(metrics)),
@@ -350,6 +351,16 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     for panel, (one, metric) in zip(grid, panels, strict=False):
         _draw_map(figure, panel, one, metric, pair)
     return figure
+
+
+def _quickest_cell(maps: Mapping[str, Slice], pair: tuple[StudyAxis, StudyAxis]) -> str:
+    """`quickest at cores 2, bandwidth 40 GB/s`; of several networks nothing."""
+    rows = [row for one in maps.values() for row in one.rows if LATENCY.of(row) > 0]
+    if len(maps) != 1 or not rows:
+        return ""
+    best = min(rows, key=LATENCY.of)
+    known = [(axis, value) for axis in pair if (value := axis.value(best)) is not None]
+    return f"quickest at {', '.join(axis_setting_text(*each) for each in known)}"
 
 
 def map_columns(frame: Frame, archs: Mapping[str, Arch]) -> list[tuple[str, str]]:

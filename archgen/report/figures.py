@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
 from matplotlib.figure import Figure
 
 from archgen.outcomes.frame import layers_frame, levels_frame, spans_frame
@@ -19,6 +18,7 @@ from archgen.plots import as_svg, detail_figures
 from archgen.plots.saving import MOST_ROWS
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
+from archgen.schema.source import read_packaged
 
 DETAILS = 4
 """Most points that are shown in detail."""
@@ -29,7 +29,7 @@ _ALL = 5_000_000
 COSTS = ("figure-energy", "figure-area")
 """Figures that belong to energy and area."""
 
-_WORDS = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text(encoding="utf-8"))
+_WORDS = read_packaged(Path(__file__).with_name("figures.yaml"))
 """Titles of figures, and how to read them."""
 
 

@@ -139,7 +139,7 @@ class _Bound(Demands):
         return float(self.constant_bytes[maker : maker + 2].sum() + 2 * self.row_bytes[name])
 
     @cached_property
-    def held(self) -> Any:
+    def held_bytes(self) -> Any:
         """Bytes of maps and constants on the chip while each layer runs."""
         pairs = zip(self.layers, self.maps, strict=True)
         maps = [sum(map(self.row_bytes.__getitem__, (*m, la.result.name))) for la, m in pairs]
@@ -196,7 +196,7 @@ def _taken(
     maps = [sum(map(demands.stored.__getitem__, names)) for names in demands.maps]
     divided = parts.of(computing, demands.new, maps)
     moved = _traffic(demands, arch, parts, cores)
-    free = (room(arch, cores) - demands.held).clip(0.0)
+    free = (room(arch, cores) - demands.held_bytes).clip(0.0)
     copies = parts.copies(divided, (moved.read, moved.written), moved.kept)
     # The first result of a layer goes through both engines before it can go on.
     first = arch.vector.startup.cycles(arch.clock)

@@ -19,6 +19,7 @@ from lending_tools import BY_SIZE, KIB, OFF, RIGHT, TRADE_OFF, cycles_of
 
 from archgen.cli.main import cli
 from archgen.energy import costs_of
+from archgen.exploration import calls
 from archgen.exploration.evaluate import EvaluationTools
 from archgen.exploration.measures import parse_constraint
 from archgen.exploration.plan import load_exploration, load_sensitivity_plan
@@ -477,3 +478,17 @@ def test_the_journal_holds_what_machines_have(tmp_path: Path) -> None:
     for trial in done:
         said = dict(part.split(" ", 1) for part in trial.user_attrs["machine"].split(", "))
         assert {name: base_value(text)[0] for name, text in said.items()} == trial.params
+
+
+@pytest.mark.parametrize("plots", [True, False])
+def test_calls_draw_plots_only_where_they_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plots: bool
+) -> None:
+    wanted: list[bool] = []
+    for name in ("search", "sensitivities", "load_exploration", "load_sensitivity_plan"):
+        monkeypatch.setattr(calls, name, lambda *_: None)
+    for name in ("save_found", "save_sensitivities"):
+        monkeypatch.setattr(calls, name, lambda *given: wanted.append(given[-1]))
+    calls.explore("any.yaml", out=tmp_path, plots=plots)
+    calls.sensitivity("any.yaml", out=tmp_path, plots=plots)
+    assert wanted == [plots, plots]

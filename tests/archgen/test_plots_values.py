@@ -26,12 +26,14 @@ from archgen.plots import (
     banks_figure,
     energy_figure,
     gantt_figure,
+    latency_figure,
     occupancy_figure,
     pareto_figure,
     save_figures,
     throughput_figure,
     tornado_figure,
     utilization_figure,
+    waterfall_figure,
 )
 from archgen.plots.over_time import stretches
 from archgen.plots.pareto import front
@@ -243,7 +245,8 @@ def test_of_many_layers_the_longest_are_drawn() -> None:
     figure = utilization_figure(typed_frame(rows, LAYER_COLUMNS), ARCHS)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == [f"n{i} ({i})" for i in range(28, 100)]
-    assert "28 shortest" in figure.get_suptitle()
+    said = " ".join(figure.get_suptitle().split())
+    assert "n99 takes longest, 10 %" in said and "28 shortest" in said
 
 
 def test_engines_have_lanes_and_groups_take_turns() -> None:
@@ -381,3 +384,37 @@ def test_colours_differ_for_every_eye(eye: str, palette: dict[str, str]) -> None
             matrix = np.array(EYES[eye])
             distance = np.linalg.norm(seen(one, matrix) - seen(other, matrix))
             assert distance > 8, f"{one} and {other}"
+
+
+@pytest.mark.parametrize(
+    ("times", "networks", "title"),
+    [
+        ([1.0, 1.23], 1, "Latency: a takes least, b 23 % more"),
+        ([3.0, 1.0], 1, "Latency: b takes least, a 3 times as much"),
+        ([2.0, 2.0], 1, "Latency: a and b, 2 ms"),
+        ([2.0], 1, "Latency: 2 ms"),
+        ([2.0, 1.0], 3, "Latency: b takes least for 3 of 3 networks"),
+    ],
+)
+def test_titles_say_who_is_best_and_by_how_much(
+    times: list[float], networks: int, title: str
+) -> None:
+    own = (
+        {"arch": n, "latency_ms": t, "efficiency": 0.5} for n, t in zip("ab", times, strict=False)
+    )
+    rows = [row | {"model": f"net{number}"} for row in own for number in range(networks)]
+    assert " ".join(latency_figure(results(*rows)).get_suptitle().split()) == title
+
+
+def test_titles_say_what_takes_most_and_what_holds() -> None:
+    costs: Row = {"energy_mj": 4.0, "energy_dram_mj": 3.0, "energy_mac_mj": 1.0}
+    spent: list[Row] = [costs | {"arch": "a"}, costs | {"arch": "b", "energy_mj": 8.0}]
+    energy = energy_figure(results(*spent)).get_suptitle()
+    assert " ".join(energy.split()) == (
+        "Energy: a takes least, b 2 times as much; dram is 75 % of all"
+    )
+    held: list[Row] = [{"arch": n, "held_by": by, "bound_by": by, "of_bound": 0.9}
+            for n, by in zip("ab", ("bandwidth", "matrix"), strict=True)]  # fmt: skip
+    assert " ".join(waterfall_figure(results(*held)).get_suptitle().split()) == (
+        "What holds points up: a by DRAM bandwidth, b by matrix engines"
+    )
