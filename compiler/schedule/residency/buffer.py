@@ -237,7 +237,7 @@ class GroupBufferMaker(BufferList):
 
     def tensors(self, walked: tuple[TileTrace, ...]) -> dict[str, str]:
         """Buffers for the tensors that the walk holds."""
-        names = dict.fromkeys(name for w in walked for m in w.moments for name in m.holds)
+        names = dict.fromkeys(name for w in walked for name in w.holds)
         return {name: self._tensor_buffer(name, walked).name for name in names}
 
     def _resident_buffer(self, name: str) -> TileBuffer:
@@ -258,20 +258,22 @@ class GroupBufferMaker(BufferList):
             return self._resident_buffer(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)
-        shape = largest((size for w in walked for size in w.hold_sizes(name)), len(tensor.shape))
+        held = [w.holds[name] for w in walked if name in w.holds]
+        shape = largest(held, len(tensor.shape))
         strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
         made = self.group.producer_positions.get(name)
         reading = (p for p, layer in enumerate(self.group.layers) if name in layer.inputs)
         readers = self.group.internal_readers.get(name) or tuple(reading)
-        again = any(len(w.moments) * w.repeats > 1 for w in walked)
-        stays = any(_stays(w, name) for w in walked)
+        again = any(w.count * w.repeats > 1 for w in walked)
+        # Its buffer keeps its place in the tensor over several tiles.
+        stays = any(len(own.boxes) > 1 and len(own.origins) == 1 for own in held)
         rolled = any(name in w.rolled for w in walked)
         if rolled:
             self.facts.movable(tensor)
         crossing = made is None or len(passing.engines) > 1
         single = rolled or stays or not again or not crossing
         key = (name, passing.border, False) if made is None else None
-        bordered = made is not None and any(w.bordered(name) for w in walked)
+        bordered = made is not None and any(own.bordered for own in held)
         last = len(self.group.layers) - 1 if name in self.group.results else max(readers)
         buffer = self.add(
             name, "local", tensor.dtype, shape, strides,
@@ -311,9 +313,3 @@ class GroupBufferMaker(BufferList):
                     self.buffers[buffer.name] = made[constant.key] = buffer
                     found[position, constant.key] = buffer.name
         return found
-
-
-def _stays(walked: TileTrace, name: str) -> bool:
-    """Whether a tensor's buffer keeps its place in the tensor over several tiles."""
-    origins = {m.holds[name].origin for m in walked.moments if name in m.holds}
-    return len(walked.moments) > 1 and len(origins) == 1

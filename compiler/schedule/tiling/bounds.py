@@ -48,10 +48,9 @@ class LowerBounds:
         """The same for schedules whose busiest core walks its part like this."""
         matrix = vector = 0.0
         for run in walked.alike:
-            work = walked.moments[run.first].work
-            for layer, box in zip(group.layers, work, strict=True):
-                if box is not None:
-                    on_array, on_lanes = self.work(layer, tuple([size for _, size in box]))
+            for layer, made in zip(group.layers, walked.work, strict=True):
+                if (sizes := made.sizes[run.first]) is not None:
+                    on_array, on_lanes = self.work(layer, sizes)
                     matrix += run.count * walked.repeats * on_array
                     vector += run.count * walked.repeats * on_lanes
         found = self.least(group, cores, again)

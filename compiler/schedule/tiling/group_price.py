@@ -34,7 +34,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import NOTHING, Estimate, OuterLoop, Schedule, uncut
 from compiler.target.group_facts import Facts, ResidentConstant
 from compiler.target.vector import move_cycles
-from compiler.tensor_ir.bounds import Box, volume
+from compiler.tensor_ir.bounds import Box
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
@@ -178,7 +178,7 @@ class GroupPricer:
             return 0.0
         # A smaller first tile does not do more than this one: what has two tiles here has two.
         times = min(
-            walked.repeats * min(2, sum(moment.work[p] is not None for moment in walked.moments))
+            walked.repeats * min(2, sum(box is not None for box in walked.work[p].boxes))
             for walked in self.traces(parts, loops)
             for p, size in enumerate(self.constant_bytes)
             if size
@@ -202,7 +202,7 @@ class GroupPricer:
 
     def _first_load(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what the first layer waits for before any product runs."""
-        first, group = walked.moments[0], self.group
+        first, group = walked.moment(0), self.group
         if first.work[0] is None or not self._runs_on_array(0):
             return 0.0
         sizes = {n: first.holds[n].sizes for n in group.layers[0].inputs if n in first.holds}
@@ -215,7 +215,7 @@ class GroupPricer:
 
     def _last_store(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what is stored after the last layer, a product, has made it."""
-        last, name = walked.moments[-1], self.group.layers[-1].result.name
+        last, name = walked.moment(-1), self.group.layers[-1].result.name
         if name not in last.out or last.work[-1] is None or name in self.group.residents:
             return 0.0
         if name not in last.holds or not self._runs_on_array(self.count - 1):
@@ -239,7 +239,7 @@ class GroupPricer:
 
 
 def _work_of(walked: TileTrace) -> int:
-    return sum(volume(box) for m in walked.moments for box in m.work if box is not None)
+    return sum(boxes.volume for boxes in walked.work)
 
 
 def _total(schedule: Schedule) -> float:
@@ -275,14 +275,13 @@ class _Candidate:
     @cached_property
     def on_chip(self) -> frozenset[str]:
         """Tensors that the group keeps on chip."""
-        names = frozenset(name for m in self.walked.moments for name in m.holds)
-        return names.union(self.pricer.group.pinned)
+        return frozenset(self.walked.holds).union(self.pricer.group.pinned)
 
     @cached_property
     def sizes(self) -> list[Sizes]:
         """Per layer, the largest tile of its result."""
         return [
-            largest(self.walked.work_sizes(p), len(layer.result.shape))
+            largest([self.walked.work[p]], len(layer.result.shape))
             for p, layer in enumerate(self.pricer.group.layers)
         ]
 
@@ -490,7 +489,7 @@ class _Candidate:
     ) -> TileWork:  # fmt: skip
         """What one tile does; it loads what is not there from the tile before."""
         group, walked, cores = self.pricer.group, self.walked, self.cores.count
-        there = walked.moments[run.first - 1].holds if run.first else {}
+        there = walked.moment(run.first - 1).holds if run.first else {}
         loads, stores = dict[str, Transfer](), dict[str, Transfer]()
         for name, hold in moment.holds.items():
             if name in group.residents:
