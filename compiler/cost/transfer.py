@@ -376,12 +376,12 @@ class Flows:
     """Bytes between the engine and memories, by what they share."""
 
     def __init__(self, arch: Arch) -> None:
-        self.arch = arch
+        self.arch, self.memories = arch, arch.memories.on_chip()
         self.cycles: dict[tuple[str, bool], Any] = defaultdict(float)
 
     def add(self, role: str, size: Any, run: Any, *, times: Any = 1, write: bool = False) -> None:
         """`size` bytes in contiguous runs of `run` bytes, moved `times` over."""
-        memory = self.arch.memories.on_chip()[role]
+        memory = self.memories[role]
         grain = granule(self.arch, role)
         moved = times * size * np.ceil(run / grain) * grain / np.maximum(run, 1)
         way = role, write and memory.split_ports

@@ -14,9 +14,9 @@ equal tiles become one hardware loop (`TileTrace.runs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 
 from compiler.errors import CompilerError
@@ -91,22 +91,29 @@ class TileWindows(TileBoxes):
     @classmethod
     def of(cls, windows: Sequence[TileWindow | None]) -> TileWindows:
         """With their boxes."""
-        return cls(tuple([w and w.box for w in windows]), tuple(windows))
+        return cls(tuple([w.box if w else None for w in windows]), tuple(windows))
 
     @cached_property
     def sizes(self) -> tuple[tuple[int, ...] | None, ...]:
         """By tile, sizes on chip, borders included."""
-        return tuple([w and w.sizes for w in self.windows])
+        return tuple([w.sizes if w else None for w in self.windows])
 
     @property
     def forms(self) -> tuple[object, ...]:
         """By tile, a key that is equal for windows of the same shape at any position."""
-        return tuple([w and w.form for w in self.windows])
+        return tuple([w.form if w else None for w in self.windows])
 
     @cached_property
     def origins(self) -> frozenset[tuple[int, ...]]:
         """Positions of the first elements of all tiles, borders included."""
         return frozenset(w.origin for w in self.windows if w is not None)
+
+    @cached_property
+    def moving(self) -> tuple[tuple[int, int], ...]:
+        """Axes along which tiles move, each with the most positions inside the tensor."""
+        starts = enumerate(zip(*self.origins, strict=True))
+        boxes = [box for box in self.boxes if box is not None]
+        return tuple((d, max(box[d][1] for box in boxes)) for d, own in starts if len({*own}) > 1)
 
     @cached_property
     def bordered(self) -> bool:
@@ -116,9 +123,8 @@ class TileWindows(TileBoxes):
     @cached_property
     def overlaps(self) -> tuple[tuple[int, int, int] | None, ...]:
         """By tile but the last, see `overlap_with_next`."""
-        return tuple(
-            [now and then and overlap_with_next(now, then) for now, then in pairwise(self.windows)]
-        )
+        pairs = pairwise(self.windows)
+        return tuple([overlap_with_next(a, b) if a and b else None for a, b in pairs])
 
 
 @dataclass(frozen=True)
@@ -198,12 +204,10 @@ class TileTrace:
         """By tile, tensor -> the part that it passes on to the next, see `overlap_with_next`.
         Unwalkable if a tile cannot keep its overlap with the next one."""
         found: list[dict[str, tuple[int, int, int]]] = [{} for _ in range(self.count)]
-        for name in self.rolled:
-            for handed, own in zip(
-                found, self.holds[name].overlaps if name in self.holds else (), strict=False
-            ):
+        for name in filter(self.holds.__contains__, self.rolled):
+            for tile, own in enumerate(self.holds[name].overlaps):
                 if own is not None:
-                    handed[name] = own
+                    found[tile][name] = own
         return tuple(found)
 
     def movable(self) -> TileTrace:
@@ -245,96 +249,71 @@ def largest(columns: Iterable[TileBoxes], rank: int) -> tuple[int, ...]:
     return tuple([max(axis) for axis in zip((1,) * rank, *sizes, strict=True)])
 
 
-@dataclass
+LayerTiles = tuple[TileBoxes, Mapping[str, TileBoxes]]
+"""What one layer computes, tile by tile, and the boxes of its inputs that it needs for that."""
+
+
 class TraceCache:
-    """What layers need for boxes and columns of boxes, shared by several traces."""
+    """What layers need for columns of boxes, shared by several traces. Equal columns are one, so
+    that it stands for itself in the keys of others."""
 
-    needed: dict[int, tuple[Layer, dict[Box, Mapping[str, Box]]]] = field(default_factory=dict)
-    """By its `id`, a layer and its needs by box."""
-    windows: dict[tuple[Box, tuple[int, ...]], TileWindow] = field(default_factory=dict)
-    columns: dict[tuple[Box | None, ...], TileBoxes] = field(default_factory=dict)
-    """Each once, so that it stands for itself in the keys of these:"""
-    unions: dict[tuple[TileBoxes, TileBoxes], TileBoxes] = field(default_factory=dict)
-    holds: dict[tuple[TileBoxes, tuple[int, ...], bool], TileWindows] = field(default_factory=dict)
-    layers: dict[tuple[int, TileBoxes, bool, bool], LayerTiles] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.window, self.column = cache(clipped), cache(TileBoxes)
+        self.union, self.on_chip = cache(self._union), cache(self._on_chip)
+        self.same = cache(_same)
+        self._layers: dict[int, tuple[Layer, Callable[..., LayerTiles]]] = {}
+        """By the identity of a layer, which is kept so that it stays its own."""
 
-    def needs(self, layer: Layer, box: Box) -> Mapping[str, Box]:
-        """Boxes of the layer's inputs that `box` of its result needs."""
-        _, known = self.needed.setdefault(id(layer), (layer, {}))
-        found = known.get(box)
-        if found is None:
-            found = known[box] = layer_needs(layer, box)
-        return found
-
-    def window(self, want: Box, shape: tuple[int, ...]) -> TileWindow:
-        """The part of `want` inside a tensor of `shape`, with the border around it."""
-        key = want, shape
-        found = self.windows.get(key)
-        if found is None:
-            found = self.windows[key] = clipped(want, shape)
-        return found
-
-    def column(self, boxes: Iterable[Box | None]) -> TileBoxes:
-        """By tile, one of these boxes."""
-        key = tuple(boxes)
-        return self.columns.get(key) or self.columns.setdefault(key, TileBoxes(key))
-
-    def union(self, one: TileBoxes, two: TileBoxes) -> TileBoxes:
-        """By tile, what contains the boxes of both."""
-        if one is two:
-            return one
-        if (one, two) not in self.unions:
-            pairs = zip(one.boxes, two.boxes, strict=True)
-            both = [union(a, b) if a and b else a or b for a, b in pairs]
-            self.unions[one, two] = self.column(both)
-        return self.unions[one, two]
-
-    def held(self, want: TileBoxes, shape: tuple[int, ...], whole: bool) -> TileWindows:
-        """Windows of a tensor of `shape` of which tiles `want` boxes; what no tile asks for stays.
-        With room for the `whole` tensor, so does everything that was there before."""
-        key = want, shape, whole
-        if key not in self.holds:
-            found: list[TileWindow | None] = []
-            last: TileWindow | None = None
-            for box in want.boxes:
-                if box is not None:
-                    window = self.window(box, shape)
-                    last = _grown(window, last) if whole else window
-                found.append(last)
-            self.holds[key] = TileWindows.of(found)
-        return self.holds[key]
-
-    def worked(self, layer: Layer, want: TileBoxes, whole: bool, kept: bool) -> LayerTiles:
+    def layer(self, layer: Layer, want: TileBoxes, whole: bool, kept: bool) -> LayerTiles:
         """What a layer does for tiles that `want` boxes of its result, of which those before may
         have left some: there is room for the `whole` result, or an overlap is `kept`."""
-        key = id(layer), want, whole, kept
-        if key not in self.layers:
-            self.needed.setdefault(id(layer), (layer, {}))  # keeps its identity
-            shape = layer.result.shape
-            before = (None, *self.held(want, shape, whole).windows) if whole or kept else ()
-            boxes: list[Box | None] = []
-            needs: dict[str, list[Box | None]] = {}
-            for tile, wanted in enumerate(want.boxes):
-                # Of a tile that lies in the border altogether there is nothing to compute.
-                box = None if wanted is None else self.window(wanted, shape).box
-                if box is not None and empty(box):
-                    box = None
-                if box is not None and before:
-                    box = _fresh(box, before[tile], whole)
-                boxes.append(box)
-                for name, need in self.needs(layer, box).items() if box is not None else ():
-                    needs.setdefault(name, [None] * len(want.boxes))[tile] = need
-            columns = {name: self.column(own) for name, own in needs.items()}
-            self.layers[key] = LayerTiles(self.column(boxes), columns)
-        return self.layers[key]
+        if id(layer) not in self._layers:
+            needs = cache(partial(layer_needs, layer))
+            self._layers[id(layer)] = layer, cache(partial(self._layer_tiles, layer, needs))
+        return self._layers[id(layer)][1](want, whole, kept)
+
+    def _layer_tiles(
+        self, layer: Layer, needs: Callable[[Box], Mapping[str, Box]], want: TileBoxes,
+        whole: bool, kept: bool,
+    ) -> LayerTiles:  # fmt: skip
+        shape = layer.result.shape
+        before = (None, *self.on_chip(want, shape, whole).windows) if whole or kept else ()
+        boxes: list[Box | None] = []
+        reads: dict[str, list[Box | None]] = {}
+        for tile, wanted in enumerate(want.boxes):
+            # Of a tile that lies in the border altogether there is nothing to compute.
+            box = None if wanted is None else self.window(wanted, shape).box
+            if box is not None and empty(box):
+                box = None
+            if box is not None and before:
+                box = _fresh(box, before[tile], whole)
+            boxes.append(box)
+            for name, need in needs(box).items() if box is not None else ():
+                reads.setdefault(name, [None] * len(want.boxes))[tile] = need
+        columns = {name: self.column(tuple(own)) for name, own in reads.items()}
+        return self.column(tuple(boxes)), columns
+
+    def _union(self, one: TileBoxes, two: TileBoxes) -> TileBoxes:
+        """By tile, what contains the boxes of both."""
+        pairs = zip(one.boxes, two.boxes, strict=True)
+        return self.column(tuple([union(a, b) if a and b else a or b for a, b in pairs]))
+
+    def _on_chip(self, want: TileBoxes, shape: tuple[int, ...], whole: bool) -> TileWindows:
+        """Windows of a tensor of `shape` of which tiles `want` boxes; what no tile asks for stays.
+        With room for the `whole` tensor, so does everything that was there before."""
+        found: list[TileWindow | None] = []
+        last: TileWindow | None = None
+        for box in want.boxes:
+            if box is not None:
+                window = self.window(box, shape)
+                last = _grown(window, last) if whole else window
+            found.append(last)
+        return TileWindows.of(found)
 
 
-@dataclass(frozen=True)
-class LayerTiles:
-    """What one layer computes, tile by tile, and needs for that."""
-
-    work: TileBoxes
-    needs: Mapping[str, TileBoxes]
+def _same(window: TileWindow, count: int) -> TileWindows:
+    """The same in all of `count` tiles."""
+    return TileWindows.of([window] * count)
 
 
 @dataclass(frozen=True)
@@ -391,26 +370,27 @@ class TileTracer:
         for layer in reversed(self.group.layers):
             name = layer.result.name
             if name not in wants:
-                work.append(memory.column([None] * count))
+                work.append(memory.column((None,) * count))
                 continue
-            does = memory.worked(layer, wants[name], name in self.whole, rolling)
-            work.append(does.work)
+            does, needs = memory.layer(layer, wants[name], name in self.whole, rolling)
+            work.append(does)
             if self.group.residents:
-                self._check_residents(name, does)
-            for tensor, need in does.needs.items():
+                read = {n: own for n, own in needs.items() if n not in made}
+                self._check_residents({name: does, **read})
+            for tensor, need in needs.items():
                 if tensor in made or tensor in self.inputs:
                     known = wants.get(tensor)
                     wants[tensor] = need if known is None else memory.union(known, need)
         holds = {}
         for name in self._tensors_on_chip(looped=loop is not None):
             if name in wants:
-                whole_tensor = name in self.whole
-                holds[name] = memory.held(wants[name], tensors[name].shape, whole_tensor)
-                if whole_tensor:  # a buffer with room for everything looks the same to every tile
-                    holds[name] = TileWindows.of(holds[name].windows[-1:] * count)
+                room = name in self.whole
+                holds[name] = memory.on_chip(wants[name], tensors[name].shape, room)
+                if room:  # a buffer with room for everything looks the same to every tile
+                    holds[name] = memory.same(holds[name].windows[-1], count)
         for name, kept in self.group.residents.items():
             window = TileWindow(kept.slices[self.core], *kept.around(self.core))
-            holds[name] = TileWindows.of([window] * count)
+            holds[name] = memory.same(window, count)
         return TileTrace(count, tuple(reversed(work)), holds, out)
 
     def _out_boxes(self, name: str, loop: OuterLoop | None, part: Box, whole: Box) -> TileBoxes:
@@ -429,7 +409,7 @@ class TileTracer:
                 tuple(_reaching(span, *edge) for span, edge in zip(box, edges, strict=True))
                 for box in boxes
             ]
-        return self.memory.column(boxes)
+        return self.memory.column(tuple(boxes))
 
     def share(self, name: str, part: Box) -> Box:
         """The box of a result that goes with `part` of the last one."""
@@ -453,27 +433,19 @@ class TileTracer:
             raise Unwalkable("a result has no such axis")
         return tuple(box)
 
-    def _check_residents(self, name: str, does: LayerTiles) -> None:
-        """Raise Unwalkable unless the core holds what a layer makes and reads of resident
-        tensors."""
-        self._check_resident(name, does.work.boxes)
-        for tensor, need in does.needs.items():
-            if tensor not in self.group.producer_positions:
-                shape = self.group.tensors[tensor].shape
-                windows = (box and self.memory.window(box, shape).box for box in need.boxes)
-                self._check_resident(tensor, windows)
-
-    def _check_resident(self, name: str, boxes: Iterable[Box | None]) -> None:
-        """Raise Unwalkable unless the core holds `boxes` of a tensor, if that is resident."""
-        if name not in self.group.residents:
-            return
-        kept: Box = self.group.residents[name].slices[self.core]
-        for box in boxes:
-            if box is not None and not empty(box) and union(box, kept) != kept:
-                raise Unwalkable(
-                    f"core {self.core} needs {spans_text(box)} of {name}, of which it keeps "
-                    f"{spans_text(kept)}"
-                )
+    def _check_residents(self, touched: Mapping[str, TileBoxes]) -> None:
+        """Raise Unwalkable unless the core holds all boxes of resident tensors among these that
+        lie inside."""
+        for name in self.group.residents.keys() & touched.keys():
+            shape, kept = self.group.tensors[name].shape, self.group.residents[name]
+            own: Box = kept.slices[self.core]
+            for want in touched[name].boxes:
+                box = () if want is None else self.memory.window(want, shape).box
+                if want is not None and not empty(box) and union(box, own) != own:
+                    raise Unwalkable(
+                        f"core {self.core} needs {spans_text(box)} of {name}, of which it keeps "
+                        f"{spans_text(own)}"
+                    )
 
     def _tensors_on_chip(self, *, looped: bool) -> dict[str, None]:
         """Tensors that are on chip for a whole tile; results too, so that the next tile hides their
@@ -541,7 +513,9 @@ def _strides(
 ) -> dict[str, tuple[int, ...]]:
     """Per tensor, the step of one turn of the outermost loop; raises Unwalkable unless tiles are
     alike."""
-    moved = {n: (own, second.holds[n]) for n, own in first.holds.items() if n not in still}
+    moved: dict[str, tuple[TileBoxes, TileBoxes]] = {
+        n: (own, second.holds[n]) for n, own in first.holds.items() if n not in still
+    }
     moved |= {n: (own, second.out[n]) for n, own in first.out.items()}
     pairs = (*zip(first.work, second.work, strict=True), *moved.values())
     steps = {name: _shifts(*pair) for name, pair in moved.items()}
@@ -587,6 +561,5 @@ def _still_or_most(walked: TileTrace, group: Group, name: str, *, rolling: bool)
         return True
     if not rolling or name not in group.producer_positions:
         return False
-    moved = (d for d, starts in enumerate(zip(*held.origins, strict=True)) if len({*starts}) > 1)
-    shape, boxes = group.tensors[name].shape, [box for box in held.boxes if box is not None]
-    return any(max(box[d][1] for box in boxes) >= MOSTLY * shape[d] for d in moved)
+    shape = group.tensors[name].shape
+    return any(widest >= MOSTLY * shape[axis] for axis, widest in held.moving)

@@ -82,7 +82,8 @@ def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
         sizes = column.shape
         where = zip(at[len(at) - len(sizes) :], sizes, strict=True)
         taken = column[tuple([place if n > 1 else 0 for place, n in where])]
-        found.append(taken if np.shape(taken) else np.broadcast_to(taken, np.shape(order))[()])
+        alike = np.ndim(order) and not np.ndim(taken)
+        found.append(np.full(np.shape(order), taken) if alike else taken)
     return found
 
 

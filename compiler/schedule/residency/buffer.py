@@ -86,8 +86,9 @@ class BufferList:
         where that is taken."""
         grain = math.lcm(self.arch.memories.on_chip()[role].alignment, size_of(dtype))
         needed = math.prod(shape) * size_of(dtype) if room is None else room
-        names = (f"{name}+{n}" if n else name for n in range(len(self.buffers) + 1))
-        own = next(each for each in names if each not in self.buffers)
+        own, number = name, 0
+        while own in self.buffers:
+            own, number = f"{name}+{number + 1}", number + 1
         made = TileBuffer(own, role, dtype, shape, strides, -(-needed // grain) * grain, **fields)  # type: ignore[arg-type]
         self.buffers[own] = made
         return made
@@ -238,7 +239,8 @@ class GroupBufferMaker(BufferList):
     def tensors(self, walked: tuple[TileTrace, ...]) -> dict[str, str]:
         """Buffers for the tensors that the walk holds."""
         names = dict.fromkeys(name for w in walked for name in w.holds)
-        return {name: self._tensor_buffer(name, walked).name for name in names}
+        again = any(w.count * w.repeats > 1 for w in walked)
+        return {name: self._tensor_buffer(name, walked, again).name for name in names}
 
     def _resident_buffer(self, name: str) -> TileBuffer:
         """The place of a tensor that is on chip before or after the group."""
@@ -253,7 +255,8 @@ class GroupBufferMaker(BufferList):
         self.buffers[buffer.name] = replace(buffer, shape=kept.padded, strides=strides)
         return self.buffers[buffer.name]
 
-    def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...]) -> TileBuffer:
+    def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...], again: bool) -> TileBuffer:
+        """Space for one tensor, which tiles ask for `again` or once."""
         if name in self.group.residents:
             return self._resident_buffer(name)
         tensor = self.group.tensors[name]
@@ -262,9 +265,6 @@ class GroupBufferMaker(BufferList):
         shape = largest(held, len(tensor.shape))
         strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
         made = self.group.producer_positions.get(name)
-        reading = (p for p, layer in enumerate(self.group.layers) if name in layer.inputs)
-        readers = self.group.internal_readers.get(name) or tuple(reading)
-        again = any(w.count * w.repeats > 1 for w in walked)
         # Its buffer keeps its place in the tensor over several tiles.
         stays = any(len(own.boxes) > 1 and len(own.origins) == 1 for own in held)
         rolled = any(name in w.rolled for w in walked)
@@ -274,7 +274,9 @@ class GroupBufferMaker(BufferList):
         single = rolled or stays or not again or not crossing
         key = (name, passing.border, False) if made is None else None
         bordered = made is not None and any(own.bordered for own in held)
-        last = len(self.group.layers) - 1 if name in self.group.results else max(readers)
+        last = len(self.group.layers) - 1
+        if name not in self.group.results:
+            last = max(p for p, la in enumerate(self.group.layers) if name in la.inputs)
         buffer = self.add(
             name, "local", tensor.dtype, shape, strides,
             slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,

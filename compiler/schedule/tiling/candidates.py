@@ -79,7 +79,9 @@ def _combined(
         [lines] if lines == 1 else [lines, 1],
         [0, 1],
     ]
-    return TileSizes(*(a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x)), *np.ix_([0], *inner)[1:])
+    return TileSizes(
+        *(a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x)), *np.ix_([0], *inner)[1:]
+    )
 
 
 def stays_whole(layer: Layer) -> bool:

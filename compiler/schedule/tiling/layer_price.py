@@ -269,12 +269,11 @@ def in_one_piece(problem: TilingProblem) -> TileSizes:
 def whole_product(problem: TilingProblem) -> tuple[float, float]:
     """Cycles of the matrix and of the vector engine of all in one piece, were operands at hand and
     another product just before."""
-    whole = _Candidates(problem, in_one_piece(problem))
+    whole = _Candidates(problem, TileSizes(*(*map(problem.extent, problem.dims), 0)))
     (inner, _), (tail, _) = whole.product_cycles(), whole.tail()
     if not problem.on_array:
-        inner, tail = np.zeros(1), tail + inner
-    vector = np.asarray(problem.repeats * tail)
-    return float((problem.repeats * inner)[0]), float(vector.ravel()[0])
+        inner, tail = 0, tail + inner
+    return float(problem.repeats * inner), float(problem.repeats * tail)
 
 
 class _Candidates:
@@ -479,7 +478,7 @@ class _Candidates:
             for access in nest.operands:
                 tensor = tensors[access.tensor]
                 outside = access.tensor not in inside and access.tensor not in self.problem.held
-                if outside and tensor.elements >= elements.max():
+                if outside and tensor.elements >= np.max(elements):
                     space = space + self.problem.slots * elements * size_of(tensor.dtype)
         return cycles, space
 
