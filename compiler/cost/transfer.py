@@ -196,7 +196,8 @@ class Path:
 
 def _clipped_sizes(tensor: Tensor, sizes: Sequence[Any]) -> list[Any]:
     """As many positions of each axis as there are."""
-    return [np.minimum(n, extent) for n, extent in zip(sizes, tensor.shape, strict=True)]
+    pairs = zip(sizes, tensor.shape, strict=True)
+    return [min(n, m) if isinstance(n, int) else np.minimum(n, m) for n, m in pairs]
 
 
 Axis = tuple[Any, Any, Any]
@@ -238,16 +239,21 @@ class CopyShape:
         reached: tuple[Any, Any] = (1, 1)
         contiguous: Any = True
         for size, *steps in axes:
-            if isinstance(size, int) and size == 1:
+            number = isinstance(size, int)
+            if number and size == 1:
                 continue
-            moves = size > 1
             joined = (reached[0] == steps[0]) & (reached[1] == steps[1])
+            ends, moves = (steps[0] * size, steps[1] * size), size > 1
+            elements = elements * size
             # Only what is contiguous from the first element on is one piece.
+            if number and moves:
+                contiguous = contiguous & joined
+                dims = dims + np.logical_not(joined & (dims > 0))
+                run, reached = np.where(contiguous, run * size, run), ends
+                continue
             contiguous = np.where(moves, contiguous & joined, contiguous)
             dims = dims + (moves & ~(joined & (dims > 0)))
-            elements = elements * size
             run = np.where(moves & contiguous, run * size, run)
-            ends = steps[0] * size, steps[1] * size
             reached = np.where(moves, ends[0], reached[0]), np.where(moves, ends[1], reached[1])
         return cls(elements, run, np.maximum(dims, 1))
 
@@ -370,12 +376,12 @@ class Flows:
     """Bytes between the engine and memories, by what they share."""
 
     def __init__(self, arch: Arch) -> None:
-        self.arch = arch
+        self.arch, self.memories = arch, arch.memories.on_chip()
         self.cycles: dict[tuple[str, bool], Any] = defaultdict(float)
 
     def add(self, role: str, size: Any, run: Any, *, times: Any = 1, write: bool = False) -> None:
         """`size` bytes in contiguous runs of `run` bytes, moved `times` over."""
-        memory = self.arch.memories.on_chip()[role]
+        memory = self.memories[role]
         grain = granule(self.arch, role)
         moved = times * size * np.ceil(run / grain) * grain / np.maximum(run, 1)
         way = role, write and memory.split_ports

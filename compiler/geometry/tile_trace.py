@@ -7,23 +7,24 @@ first tile is larger and the others are regular.
     tile 0    conv1 rows 0..9     conv2 rows 0..8    conv3 rows 0..7
     tile 1    conv1 rows 10..17   conv2 rows 9..16   conv3 rows 8..15     (kept: 2 rows of each)
 
-Everything is computed in plain numbers, tile by tile; runs of equal tiles become one hardware loop
-(`TileTrace.runs`).
+Everything is computed in plain numbers, layer by layer for all tiles: groups that end alike, and
+parts and loops that need the same of a layer, share what follows for it (`TraceCache`). Runs of
+equal tiles become one hardware loop (`TileTrace.runs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 
 from compiler.errors import CompilerError
 from compiler.geometry.boxes import layer_needs
-from compiler.schedule_ir.group import Group, ResidentTensor
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import OuterLoop
-from compiler.tensor_ir.bounds import Box, TileWindow, clipped, empty, union
+from compiler.tensor_ir.bounds import Box, TileWindow, clipped, empty, union, volume
 
 FEW = 4
 """Tiles in a run that are no loop: one by one, each can be ordered with its neighbours."""
@@ -46,14 +47,84 @@ class TileStep:
     holds: Mapping[str, TileWindow]
     """Tensors on chip: those between layers, and tiles of inputs."""
 
+
+@dataclass(frozen=True, eq=False)
+class TileBoxes:
+    """A box of one tensor for every tile; None: this tile has none."""
+
+    boxes: tuple[Box | None, ...]
+
     @cached_property
-    def form(self) -> object:
-        """Key that is equal for tiles of the same shape at any position."""
-        return (
-            [None if box is None else [n for _, n in box] for box in self.work],
-            {name: hold.form for name, hold in self.holds.items()},
-            {name: [n for _, n in box] for name, box in self.out.items()},
-        )
+    def sizes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """By tile, sizes on chip, borders included."""
+        return tuple([None if box is None else tuple([n for _, n in box]) for box in self.boxes])
+
+    @property
+    def forms(self) -> tuple[object, ...]:
+        """By tile, a key that is equal for boxes of the same shape at any position."""
+        return self.sizes
+
+    @cached_property
+    def steps(self) -> tuple[object, ...]:
+        """By tile, its step from the tile before; False where that has another form."""
+        pairs = zip(pairwise(self.boxes), pairwise(self.forms), strict=True)
+        steps = [a == b and (x and y and _box_shift(x, y)) for (x, y), (a, b) in pairs]
+        return (False, *steps)
+
+    @cached_property
+    def largest(self) -> tuple[int, ...]:
+        """Smallest sizes that contain all; none where no tile has a box."""
+        return tuple([max(1, *axis) for axis in zip(*filter(None, self.sizes), strict=True)])
+
+    @cached_property
+    def volume(self) -> int:
+        """Elements of all boxes."""
+        return sum(volume(box) for box in self.boxes if box is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class TileWindows(TileBoxes):
+    """What is on chip of a tensor in every tile, with borders."""
+
+    windows: tuple[TileWindow | None, ...]
+
+    @classmethod
+    def of(cls, windows: Sequence[TileWindow | None]) -> TileWindows:
+        """With their boxes."""
+        return cls(tuple([w.box if w else None for w in windows]), tuple(windows))
+
+    @cached_property
+    def sizes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """By tile, sizes on chip, borders included."""
+        return tuple([w.sizes if w else None for w in self.windows])
+
+    @property
+    def forms(self) -> tuple[object, ...]:
+        """By tile, a key that is equal for windows of the same shape at any position."""
+        return tuple([w.form if w else None for w in self.windows])
+
+    @cached_property
+    def origins(self) -> frozenset[tuple[int, ...]]:
+        """Positions of the first elements of all tiles, borders included."""
+        return frozenset(w.origin for w in self.windows if w is not None)
+
+    @cached_property
+    def moving(self) -> tuple[tuple[int, int], ...]:
+        """Axes along which tiles move, each with the most positions inside the tensor."""
+        starts = enumerate(zip(*self.origins, strict=True))
+        boxes = [box for box in self.boxes if box is not None]
+        return tuple((d, max(box[d][1] for box in boxes)) for d, own in starts if len({*own}) > 1)
+
+    @cached_property
+    def bordered(self) -> bool:
+        """Whether any tile reads a border."""
+        return any(any(w.before) or any(w.after) for w in self.windows if w is not None)
+
+    @cached_property
+    def overlaps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """By tile but the last, see `overlap_with_next`."""
+        pairs = pairwise(self.windows)
+        return tuple([overlap_with_next(a, b) if a and b else None for a, b in pairs])
 
 
 @dataclass(frozen=True)
@@ -68,8 +139,14 @@ class Repeat:
 class TileTrace:
     """All tiles of one core's part of a group."""
 
-    moments: tuple[TileStep, ...]
-    """By tile of the innermost outer loop."""
+    count: int
+    """Tiles of the innermost outer loop."""
+    work: tuple[TileBoxes, ...]
+    """Per layer, what it computes."""
+    holds: Mapping[str, TileWindows] = field(default_factory=dict)
+    """Tensors on chip: those between layers, and tiles of inputs."""
+    out: Mapping[str, TileBoxes] = field(default_factory=dict)
+    """Result -> what tiles complete."""
     repeats: int = 1
     """Turns of the loop around that one."""
     strides: Mapping[str, tuple[int, ...]] | None = None
@@ -79,16 +156,28 @@ class TileTrace:
     still: frozenset[str] = frozenset()
     """Tensors that are on chip as a whole in all turns."""
 
+    def moment(self, number: int) -> TileStep:
+        """One tile."""
+        out = {n: box for n, own in self.out.items() if (box := own.boxes[number]) is not None}
+        holds = {n: w for n, own in self.holds.items() if (w := own.windows[number]) is not None}
+        return TileStep(out, tuple([own.boxes[number] for own in self.work]), holds)
+
+    @cached_property
+    def moments(self) -> tuple[TileStep, ...]:
+        """By tile of the innermost outer loop."""
+        return tuple(map(self.moment, range(self.count)))
+
     @cached_property
     def alike(self) -> tuple[Repeat, ...]:
         """Tiles in runs of equal form, each the same step behind the one before it."""
         found: list[Repeat] = []
         step: object = None  # of the last run, once it has two tiles
-        for number, (this, handed) in enumerate(zip(self.moments, self.handed, strict=True)):
-            before = self.moments[number - 1]
+        columns = (*self.work, *self.holds.values(), *self.out.values())
+        steps = zip(*(column.steps for column in columns), strict=True)
+        for number, (own, handed) in enumerate(zip(steps, self.handed, strict=True)):
             # The first tile stands alone: constants that stay arrive while it is worked on.
-            if number > 1 and before.form == this.form and self.handed[number - 1] == handed:
-                own, run = _step_difference(before, this), found[-1]
+            if number > 1 and False not in own and self.handed[number - 1] == handed:
+                run = found[-1]
                 if run.count == 1 or own == step:
                     found[-1], step = Repeat(run.first, run.count + 1), own
                     continue
@@ -114,11 +203,12 @@ class TileTrace:
     def handed(self) -> tuple[dict[str, tuple[int, int, int]], ...]:
         """By tile, tensor -> the part that it passes on to the next, see `overlap_with_next`.
         Unwalkable if a tile cannot keep its overlap with the next one."""
-        found = []
-        for now, then in pairwise(moment.holds for moment in self.moments):
-            own = {n: overlap_with_next(now[n], then[n]) for n in self.rolled if n in now}
-            found.append({name: what for name, what in own.items() if what is not None})
-        return (*found, {})
+        found: list[dict[str, tuple[int, int, int]]] = [{} for _ in range(self.count)]
+        for name in filter(self.holds.__contains__, self.rolled):
+            for tile, own in enumerate(self.holds[name].overlaps):
+                if own is not None:
+                    found[tile][name] = own
+        return tuple(found)
 
     def movable(self) -> TileTrace:
         """Itself; Unwalkable if a tile cannot keep its overlap with the next one."""
@@ -127,17 +217,7 @@ class TileTrace:
 
     def bordered(self, tensor: str) -> bool:
         """Whether any tile reads a border around a tensor."""
-        holds = (m.holds[tensor] for m in self.moments if tensor in m.holds)
-        return any(any(hold.before) or any(hold.after) for hold in holds)
-
-    def work_sizes(self, layer: int) -> list[tuple[int, ...]]:
-        """Sizes of the boxes of a layer's result that tiles compute; empty if none is needed."""
-        boxes = [m.work[layer] for m in self.moments]
-        return [tuple(n for _, n in box) for box in boxes if box is not None]
-
-    def hold_sizes(self, tensor: str) -> list[tuple[int, ...]]:
-        """Sizes of the boxes of a tensor that are on chip, borders included."""
-        return [m.holds[tensor].sizes for m in self.moments if tensor in m.holds]
+        return tensor in self.holds and self.holds[tensor].bordered
 
 
 def overlap_with_next(now: TileWindow, then: TileWindow) -> tuple[int, int, int] | None:
@@ -153,49 +233,87 @@ def overlap_with_next(now: TileWindow, then: TileWindow) -> tuple[int, int, int]
     return (dim, then.origin[dim] - now.origin[dim], overlap) if overlap > 0 else None
 
 
-def _step_difference(a: TileStep, b: TileStep) -> object:
-    return (
-        tuple(
-            None if x is None or y is None else _box_shift(x, y)
-            for x, y in zip(a.work, b.work, strict=True)
-        ),
-        {n: _box_shift(h.box, b.holds[n].box) for n, h in a.holds.items()},
-        {n: _box_shift(box, b.out[n]) for n, box in a.out.items()},
-    )
-
-
 def _box_shift(a: Box, b: Box) -> tuple[int, ...]:
     return tuple([t - s for (s, _), (t, _) in zip(a, b, strict=True)])
 
 
-def largest(sizes: Iterable[tuple[int, ...]], rank: int) -> tuple[int, ...]:
-    """Smallest sizes that contain all `sizes`; one position if there are none."""
-    return tuple(max(column) for column in zip((1,) * rank, *sizes, strict=True))
+def _shifts(one: TileBoxes, two: TileBoxes) -> set[tuple[int, ...]]:
+    """From the boxes of one to those of the other."""
+    pairs = zip(one.boxes, two.boxes, strict=True)
+    return {_box_shift(a, b) for a, b in pairs if a is not None and b is not None}
 
 
-@dataclass
+def largest(columns: Iterable[TileBoxes], rank: int) -> tuple[int, ...]:
+    """Smallest sizes that contain all boxes; one position if there are none."""
+    sizes = filter(None, (column.largest for column in columns))
+    return tuple([max(axis) for axis in zip((1,) * rank, *sizes, strict=True)])
+
+
+LayerTiles = tuple[TileBoxes, Mapping[str, TileBoxes]]
+"""What one layer computes, tile by tile, and the boxes of its inputs that it needs for that."""
+
+
 class TraceCache:
-    """Needs of layers and boxes, shared by several traces."""
+    """What layers need for columns of boxes, shared by several traces. Equal columns are one, so
+    that it stands for itself in the keys of others."""
 
-    layers: dict[int, tuple[Layer, dict[Box, Mapping[str, Box]]]] = field(default_factory=dict)
-    """By its `id`, a layer and its needs by box."""
-    holds: dict[tuple[Box, tuple[int, ...]], TileWindow] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.window, self.column = cache(clipped), cache(TileBoxes)
+        self.union, self.on_chip = cache(self._union), cache(self._on_chip)
+        self.same = cache(_same)
+        self._layers: dict[int, tuple[Layer, Callable[..., LayerTiles]]] = {}
+        """By the identity of a layer, which is kept so that it stays its own."""
 
-    def needs(self, layer: Layer, box: Box) -> Mapping[str, Box]:
-        """Boxes of the layer's inputs that `box` of its result needs."""
-        _, known = self.layers.setdefault(id(layer), (layer, {}))
-        found = known.get(box)
-        if found is None:
-            found = known[box] = layer_needs(layer, box)
-        return found
+    def layer(self, layer: Layer, want: TileBoxes, whole: bool, kept: bool) -> LayerTiles:
+        """What a layer does for tiles that `want` boxes of its result, of which those before may
+        have left some: there is room for the `whole` result, or an overlap is `kept`."""
+        if id(layer) not in self._layers:
+            needs = cache(partial(layer_needs, layer))
+            self._layers[id(layer)] = layer, cache(partial(self._layer_tiles, layer, needs))
+        return self._layers[id(layer)][1](want, whole, kept)
 
-    def window(self, want: Box, shape: tuple[int, ...]) -> TileWindow:
-        """The part of `want` inside a tensor of `shape`, with the border around it."""
-        key = want, shape
-        found = self.holds.get(key)
-        if found is None:
-            found = self.holds[key] = clipped(want, shape)
-        return found
+    def _layer_tiles(
+        self, layer: Layer, needs: Callable[[Box], Mapping[str, Box]], want: TileBoxes,
+        whole: bool, kept: bool,
+    ) -> LayerTiles:  # fmt: skip
+        shape = layer.result.shape
+        before = (None, *self.on_chip(want, shape, whole).windows) if whole or kept else ()
+        boxes: list[Box | None] = []
+        reads: dict[str, list[Box | None]] = {}
+        for tile, wanted in enumerate(want.boxes):
+            # Of a tile that lies in the border altogether there is nothing to compute.
+            box = None if wanted is None else self.window(wanted, shape).box
+            if box is not None and empty(box):
+                box = None
+            if box is not None and before:
+                box = _fresh(box, before[tile], whole)
+            boxes.append(box)
+            for name, need in needs(box).items() if box is not None else ():
+                reads.setdefault(name, [None] * len(want.boxes))[tile] = need
+        columns = {name: self.column(tuple(own)) for name, own in reads.items()}
+        return self.column(tuple(boxes)), columns
+
+    def _union(self, one: TileBoxes, two: TileBoxes) -> TileBoxes:
+        """By tile, what contains the boxes of both."""
+        pairs = zip(one.boxes, two.boxes, strict=True)
+        return self.column(tuple([union(a, b) if a and b else a or b for a, b in pairs]))
+
+    def _on_chip(self, want: TileBoxes, shape: tuple[int, ...], whole: bool) -> TileWindows:
+        """Windows of a tensor of `shape` of which tiles `want` boxes; what no tile asks for stays.
+        With room for the `whole` tensor, so does everything that was there before."""
+        found: list[TileWindow | None] = []
+        last: TileWindow | None = None
+        for box in want.boxes:
+            if box is not None:
+                window = self.window(box, shape)
+                last = _grown(window, last) if whole else window
+            found.append(last)
+        return TileWindows.of(found)
+
+
+def _same(window: TileWindow, count: int) -> TileWindows:
+    """The same in all of `count` tiles."""
+    return TileWindows.of([window] * count)
 
 
 @dataclass(frozen=True)
@@ -219,8 +337,8 @@ class TileTracer:
         )
         still = frozenset(self.group.residents)
         if len(loops) < 2:
-            moments = self._trace_tiles(loops[-1] if loops else None, part, part)
-            return TileTrace(moments, rolled=rolled, still=still).movable()
+            traced = self._trace_tiles(loops[-1] if loops else None, part, part)
+            return replace(traced, rolled=rolled, still=still).movable()
         outer, inner = loops
         start, extent = part[outer.axis]
         if extent % outer.size:
@@ -238,44 +356,60 @@ class TileTracer:
         even = {n: tuple((turns - 1) * s for s in step) for n, step in strides.items()}
         if _strides(walks[0], walks[turns - 1], still) != even:
             raise Unwalkable("the outer loop is not regular")
-        return TileTrace(walks[0], turns, strides, rolled, still).movable()
+        return replace(
+            walks[0], repeats=turns, strides=strides, rolled=rolled, still=still
+        ).movable()
 
-    def _trace_tiles(self, loop: OuterLoop | None, part: Box, whole: Box) -> tuple[TileStep, ...]:
+    def _trace_tiles(self, loop: OuterLoop | None, part: Box, whole: Box) -> TileTrace:
         """The tiles of `part`: a core's whole part, or one turn's share of it."""
-        done: dict[str, TileWindow] = {}
-        moments: list[TileStep] = []
-        on_chip = self._tensors_on_chip(looped=loop is not None)
-        for out in self._outs(loop, part):
-            out = {**out, **self._kept_outs(out, whole)}
-            rolling = loop is not None and loop.rolling
-            moments.append(self._moment(out, done, on_chip, rolling=rolling))
-            done = {**done, **moments[-1].holds}
-        # A buffer with room for everything looks the same to every tile.
-        settled = {name: done[name] for name in self.whole if name in done}
+        memory, tensors, made = self.memory, self.group.tensors, self.group.producer_positions
+        out = {name: self._out_boxes(name, loop, part, whole) for name in self.group.results}
+        count = len(out[self.group.results[-1]].boxes)
+        rolling = loop is not None and loop.rolling
+        wants, work = dict(out), list[TileBoxes]()
+        for layer in reversed(self.group.layers):
+            name = layer.result.name
+            if name not in wants:
+                work.append(memory.column((None,) * count))
+                continue
+            does, needs = memory.layer(layer, wants[name], name in self.whole, rolling)
+            work.append(does)
+            if self.group.residents:
+                read = {n: own for n, own in needs.items() if n not in made}
+                self._check_residents({name: does, **read})
+            for tensor, need in needs.items():
+                if tensor in made or tensor in self.inputs:
+                    known = wants.get(tensor)
+                    wants[tensor] = need if known is None else memory.union(known, need)
+        holds = {}
+        for name in self._tensors_on_chip(looped=loop is not None):
+            if name in wants:
+                room = name in self.whole
+                holds[name] = memory.on_chip(wants[name], tensors[name].shape, room)
+                if room:  # a buffer with room for everything looks the same to every tile
+                    holds[name] = memory.same(holds[name].windows[-1], count)
         for name, kept in self.group.residents.items():
-            settled[name] = TileWindow(kept.slices[self.core], *kept.around(self.core))
-        return tuple(replace(m, holds={**m.holds, **settled}) for m in moments)
+            window = TileWindow(kept.slices[self.core], *kept.around(self.core))
+            holds[name] = memory.same(window, count)
+        return TileTrace(count, tuple(reversed(work)), holds, out)
 
-    def _outs(self, loop: OuterLoop | None, part: Box) -> Iterator[dict[str, Box]]:
+    def _out_boxes(self, name: str, loop: OuterLoop | None, part: Box, whole: Box) -> TileBoxes:
+        """The boxes of a result that tiles of `part` complete: of a resident one, tiles at the
+        edge of the core's part, the `whole`, also complete what the core keeps beyond it."""
         cuts: list[tuple[int, int, int] | None] = [None]
         if loop is not None:
             start, extent = part[loop.axis]
             lows = range(start, start + extent, loop.size)
             cuts = [(loop.axis, low, min(loop.size, start + extent - low)) for low in lows]
-        shapes = {name: self.group.tensors[name].shape for name in self.group.results}
-        for cut in cuts:
-            yield {name: self._cut_result(shape, part, cut) for name, shape in shapes.items()}
-
-    def _kept_outs(self, out: Mapping[str, Box], whole: Box) -> dict[str, Box]:
-        """The boxes of resident results that a tile completes: at the edge of the core's part also
-        the elements that the core keeps beyond it."""
-        found = {}
-        for name in self.group.results:
-            kept = self.group.residents.get(name)
-            if kept is not None and not kept.passed:
-                spans = zip(out[name], self.share(name, whole), kept.slices[self.core], strict=True)
-                found[name] = tuple(_reaching(*axis) for axis in spans)
-        return found
+        shape, kept = self.group.tensors[name].shape, self.group.residents.get(name)
+        boxes = [self._cut_result(shape, part, cut) for cut in cuts]
+        if kept is not None and not kept.passed:
+            edges = [*zip(self.share(name, whole), kept.slices[self.core], strict=True)]
+            boxes = [
+                tuple(_reaching(span, *edge) for span, edge in zip(box, edges, strict=True))
+                for box in boxes
+            ]
+        return self.memory.column(tuple(boxes))
 
     def share(self, name: str, part: Box) -> Box:
         """The box of a result that goes with `part` of the last one."""
@@ -299,55 +433,19 @@ class TileTracer:
             raise Unwalkable("a result has no such axis")
         return tuple(box)
 
-    def _moment(
-        self, out: Mapping[str, Box], done: Mapping[str, TileWindow], on_chip: Iterable[str], *,
-        rolling: bool,
-    ) -> TileStep:  # fmt: skip
-        wants = dict(out)
-        work: list[Box | None] = []
-        tensors, made = self.group.tensors, self.group.producer_positions
-        for layer in reversed(self.group.layers):
-            name = layer.result.name
-            want = wants.get(name)
-            if want is None:
-                work.append(None)
-                continue
-            # Of a tile that lies in the border altogether there is nothing to compute.
-            box = self.memory.window(want, tensors[name].shape).box
-            inside = None if empty(box) else box
-            if inside is not None and (name in self.whole or rolling):
-                inside = _fresh(inside, done.get(name), name in self.whole)
-            work.append(inside)
-            if inside is None:
-                continue
-            if name in self.group.residents:
-                self._check_resident(name, inside)
-            for tensor, need in self.memory.needs(layer, inside).items():
-                if tensor in self.group.residents and tensor not in made:
-                    self._check_resident(
-                        tensor, self.memory.window(need, tensors[tensor].shape).box
+    def _check_residents(self, touched: Mapping[str, TileBoxes]) -> None:
+        """Raise Unwalkable unless the core holds all boxes of resident tensors among these that
+        lie inside."""
+        for name in self.group.residents.keys() & touched.keys():
+            shape, kept = self.group.tensors[name].shape, self.group.residents[name]
+            own: Box = kept.slices[self.core]
+            for want in touched[name].boxes:
+                box = () if want is None else self.memory.window(want, shape).box
+                if want is not None and not empty(box) and union(box, own) != own:
+                    raise Unwalkable(
+                        f"core {self.core} needs {spans_text(box)} of {name}, of which it keeps "
+                        f"{spans_text(own)}"
                     )
-                if tensor in made or tensor in self.inputs:
-                    known = wants.get(tensor)
-                    wants[tensor] = need if known is None or known == need else union(known, need)
-        holds = {}
-        for name in on_chip:
-            if name in wants:
-                holds[name] = self.memory.window(wants[name], tensors[name].shape)
-                if name in self.whole:
-                    holds[name] = _grown(holds[name], done.get(name))
-            elif name in done:
-                holds[name] = done[name]
-        return TileStep(out, tuple(reversed(work)), holds)
-
-    def _check_resident(self, name: str, box: Box) -> None:
-        """Raise Unwalkable unless the core holds `box` of a resident tensor."""
-        kept: ResidentTensor = self.group.residents[name]
-        if not empty(box) and union(box, kept.slices[self.core]) != kept.slices[self.core]:
-            raise Unwalkable(
-                f"core {self.core} needs {spans_text(box)} of {name}, of which it keeps "
-                f"{spans_text(kept.slices[self.core])}"
-            )
 
     def _tensors_on_chip(self, *, looped: bool) -> dict[str, None]:
         """Tensors that are on chip for a whole tile; results too, so that the next tile hides their
@@ -411,21 +509,19 @@ def _grown(hold: TileWindow, before: TileWindow | None) -> TileWindow:
 
 
 def _strides(
-    first: Sequence[TileStep], second: Sequence[TileStep], still: frozenset[str]
+    first: TileTrace, second: TileTrace, still: frozenset[str]
 ) -> dict[str, tuple[int, ...]]:
     """Per tensor, the step of one turn of the outermost loop; raises Unwalkable unless tiles are
     alike."""
-    found: dict[str, tuple[int, ...]] = {}
-    for a, b in zip(first, second, strict=True):
-        if a.form != b.form:
-            raise Unwalkable("the outer loop is not regular")
-        holds = ((n, hold) for n, hold in a.holds.items() if n not in still)
-        moved = {n: _box_shift(hold.box, b.holds[n].box) for n, hold in holds}
-        moved |= {n: _box_shift(box, b.out[n]) for n, box in a.out.items()}
-        for name, step in moved.items():
-            if found.setdefault(name, step) != step:
-                raise Unwalkable("the outer loop is not regular")
-    return found
+    moved: dict[str, tuple[TileBoxes, TileBoxes]] = {
+        n: (own, second.holds[n]) for n, own in first.holds.items() if n not in still
+    }
+    moved |= {n: (own, second.out[n]) for n, own in first.out.items()}
+    pairs = (*zip(first.work, second.work, strict=True), *moved.values())
+    steps = {name: _shifts(*pair) for name, pair in moved.items()}
+    if any(a.forms != b.forms for a, b in pairs) or any(len(own) > 1 for own in steps.values()):
+        raise Unwalkable("the outer loop is not regular")
+    return {name: step for name, own in steps.items() for step in own}
 
 
 def trace_parts(
@@ -458,15 +554,12 @@ def trace_parts(
 def _still_or_most(walked: TileTrace, group: Group, name: str, *, rolling: bool) -> bool:
     """Whether a buffer for the whole tensor is better than one for a tile's part, which may be
     `rolling`."""
-    if len(walked.moments) < 2:
+    if walked.count < 2 or name not in walked.holds:
         return False
-    holds = [m.holds[name] for m in walked.moments if name in m.holds]
-    if not holds:
-        return False
-    if len({hold.origin for hold in holds}) == 1:
+    held = walked.holds[name]
+    if len(held.origins) == 1:
         return True
     if not rolling or name not in group.producer_positions:
         return False
     shape = group.tensors[name].shape
-    moved = [d for d in range(len(shape)) if len({hold.origin[d] for hold in holds}) > 1]
-    return any(max(h.box[d][1] for h in holds) >= MOSTLY * shape[d] for d in moved)
+    return any(widest >= MOSTLY * shape[axis] for axis, widest in held.moving)

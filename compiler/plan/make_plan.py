@@ -390,8 +390,7 @@ def _plan_group(schedule: Schedule, arch: Arch, slots: int) -> Plan:
     layers = []
     for position, tiled in enumerate(schedule.layers):
         if walked:
-            sizes = (size for w in walked for size in w.work_sizes(position))
-            part = largest(sizes, len(tiled.layer.result.shape))
+            part = largest([w.work[position] for w in walked], len(tiled.layer.result.shape))
             tiled = replace(tiled, parts=(tuple((0, size) for size in part),))
         layers.append(LayerPlanner(schedule, tiled, position, slots, held, maker).plan())
     stores = tuple(

@@ -127,6 +127,8 @@ class Facts:
     passings: dict[tuple[object, ...], Passing] = field(default_factory=dict)
     """By name, whether the group produces and stores it, and the identities of its users there,
     which `layers` keeps alive."""
+    last: tuple[Group, dict[str, Passing]] | None = None
+    """Those of the group that was asked for last, by name."""
 
     def layer(self, layer: Layer) -> LayerFacts:
         """Facts of one layer."""
@@ -137,12 +139,16 @@ class Facts:
 
     def passing(self, group: Group, name: str) -> Passing:
         """Layout of `name` between layers of `group`; Unholdable if its readers disagree."""
-        ends = name in group.producer_positions, name in group.results
-        key = name, *ends, *map(id, group.users[name])
-        found = self.passings.get(key)
-        if found is None:
-            found = self.passings[key] = self._passing(group, name)
-        return found
+        if self.last is None or self.last[0] is not group:
+            self.last = group, {}
+        known = self.last[1]
+        if name not in known:
+            ends = name in group.producer_positions, name in group.results
+            key = name, *ends, *map(id, group.users[name])
+            if key not in self.passings:
+                self.passings[key] = self._passing(group, name)
+            known[name] = self.passings[key]
+        return known[name]
 
     def _passing(self, group: Group, name: str) -> Passing:
         tensor = group.tensors[name]

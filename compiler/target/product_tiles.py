@@ -63,12 +63,12 @@ class TileSizes:
         """All of them, and the order."""
         return self.b, self.y, self.x, self.n, self.k, self.i, self.order
 
-    @property
+    @cached_property
     def pixels(self) -> Any:
         """Output pixels of a tile."""
         return self.b * self.y * self.x
 
-    @property
+    @cached_property
     def outputs(self) -> Any:
         """Result elements of a tile."""
         return self.pixels * self.n
@@ -77,7 +77,14 @@ class TileSizes:
 def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
     """What columns say of one or some of `shape` candidates, by their positions."""
     at = np.unravel_index(order, shape)
-    return [np.broadcast_to(np.asarray(column), shape)[at] for column in columns]
+    found = []
+    for column in map(np.asarray, columns):  # without a copy of each for all candidates
+        sizes = column.shape
+        where = zip(at[len(at) - len(sizes) :], sizes, strict=True)
+        taken = column[tuple([place if n > 1 else 0 for place, n in where])]
+        alike = np.ndim(order) and not np.ndim(taken)
+        found.append(np.full(np.shape(order), taken) if alike else taken)
+    return found
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ the buffers of it: slots, borders, lifetimes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_rolling_tiles_compute_each_row_once() -> None:
     assert [rows(h.box) for h in holds] == [(0, 5), (3, 6), (7, 5)]
     assert [(h.before[2], h.after[2]) for h in holds] == [(1, 0), (0, 0), (0, 1)]
     assert [overlap_with_next(a, b) for a, b in pairwise(holds)] == [(2, 4, 2), (2, 4, 2)]
-    assert largest(walked.hold_sizes(between), 4) == (1, 1, 6, 1)
+    assert largest([walked.holds[between]], 4) == (1, 1, 6, 1)
 
 
 def test_a_window_larger_than_what_is_left_makes_the_buffer_whole() -> None:
@@ -108,6 +109,15 @@ def test_two_tiles_are_enough_for_a_whole_buffer() -> None:
     # Rows 0..6 and 1..7 of 8.
     assert {m.holds[between].origin[2] for m in walked.moments} == {-3}
     assert work(walked, 0) == [(0, 7), (7, 1)]
+
+
+def test_groups_that_end_alike_share_what_their_layers_do() -> None:
+    group = chain(12, SAME, SAME, SAME)
+    memory, loops = TraceCache(), (OuterLoop(2, 4, rolling=True),)
+    part = ((0, 1), (0, 1), (0, 12), (0, 1))
+    groups = group, replace(group, layers=group.layers[1:])
+    longer, shorter = (trace_parts(g, loops, (part,), memory)[0] for g in groups)
+    assert all(a is b for a, b in zip(longer.work[1:], shorter.work, strict=True))
 
 
 def test_outer_loops_must_divide() -> None:

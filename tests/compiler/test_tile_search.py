@@ -24,7 +24,7 @@ from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.geometry.cuts import boxes, grids
-from compiler.geometry.tile_trace import TileStep, TileTrace
+from compiler.geometry.tile_trace import TileBoxes, TileTrace
 from compiler.lowering.lower import lower
 from compiler.options import Stages
 from compiler.pipeline import bind, fuse_tails, nests, prepared
@@ -195,6 +195,7 @@ def test_the_ends_of_a_split_reduction_stand_alone() -> None:
 
 SLOTS = 2
 PRODUCTS, STREAM, CONSTANTS, BEHIND = 1000.0, 500.0, 400.0, 100.0
+NONE = TileBoxes((None,))
 
 
 def share(matrix: float, load: float, arrivals: float) -> TilePrices:
@@ -207,7 +208,7 @@ def cycles(arrivals: float) -> float:
     """A layer whose weights stream, before one whose constants are loaded as a whole."""
     layers = share(PRODUCTS, STREAM, arrivals), share(BEHIND, 0.0, 1)
     work = TileWork(layers, {}, {}, {}, {1: CONSTANTS})
-    walked = TileTrace((TileStep({}, (None, None), {}),))
+    walked = TileTrace(1, (NONE, NONE))
     timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS)
     return timeline.run(walked, lambda run, moment: work)
 
@@ -224,7 +225,7 @@ def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -
     """Two pieces are there when the layer before is done; the last one is behind all others."""
     layers = share(PRODUCTS, 0.0, 1), share(BEHIND, STREAM, arrivals)
     timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS)
-    walked = TileTrace((TileStep({}, (None, None), {}),))
+    walked = TileTrace(1, (NONE, NONE))
     end = timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {}))
     assert end == pytest.approx(PRODUCTS + STREAM * (1 - SLOTS / arrivals) + BEHIND / arrivals)
 
@@ -239,8 +240,8 @@ PRODUCT, TAIL, TILES = 100.0, 80.0, 4
 def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float) -> None:
     layers = share(PRODUCT, 0.0, 1), share(0.0, 0.0, 1)._replace(vector=TAIL)
     # Tiles that differ in form, so that each is played.
-    forms = (((0, 1 + tile),) for tile in range(TILES))
-    walked = TileTrace(tuple(TileStep({}, (box, box), {}) for box in forms))
+    boxes = TileBoxes(tuple(((0, 1 + tile),) for tile in range(TILES)))
+    walked = TileTrace(TILES, (boxes, boxes))
     timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS, {"first": slots})
     assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
 
@@ -265,19 +266,17 @@ def test_vector_work_ends_a_piece_behind_the_products() -> None:
     layer = share(PRODUCT, 0.0, 1)._replace(vector=40.0, tiles=4)
     timeline = GroupTimeline(((),), ("first",), SLOTS)
     work = TileWork((layer,), {}, {}, {})
-    assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 110
+    assert timeline.run(TileTrace(1, (NONE,)), lambda run, moment: work) == 110
     # Where it takes longer than the products it is behind them from the first piece on.
     slow = layer._replace(vector=200.0)
     timeline = GroupTimeline(((),), ("first",), SLOTS)
     work = TileWork((slow,), {}, {}, {})
-    assert timeline.run(TileTrace((TileStep({}, (None,), {}),)), lambda run, moment: work) == 225
+    assert timeline.run(TileTrace(1, (NONE,)), lambda run, moment: work) == 225
     # What follows on the same engine waits for its end, not for the products' alone.
     behind = share(0.0, 0.0, 1)._replace(vector=5.0)
     timeline = GroupTimeline(((), ()), ("first", "second"), SLOTS)
     work = TileWork((layer, behind), {}, {}, {})
-    assert (
-        timeline.run(TileTrace((TileStep({}, (None, None), {}),)), lambda run, moment: work) == 115
-    )
+    assert timeline.run(TileTrace(1, (NONE, NONE)), lambda run, moment: work) == 115
 
 
 ROUNDED = 1 + 1e-9

@@ -164,8 +164,7 @@ def _schedule(
         return None
     found = []
     for position, (work, tiled) in enumerate(zip(step.layers, layers, strict=True)):
-        sizes = (s for w in walked for s in w.work_sizes(position))
-        size = largest(sizes, len(tiled.layer.result.shape))
+        size = largest([w.work[position] for w in walked], len(tiled.layer.result.shape))
         loops_of = cuts.layer(work, tiled.layer, size)
         found.append(replace(tiled, loops=loops_of, resident=work.resident))
     if group.alone and alone:  # nothing runs before the loops of the layer

@@ -86,8 +86,9 @@ class BufferList:
         where that is taken."""
         grain = math.lcm(self.arch.memories.on_chip()[role].alignment, size_of(dtype))
         needed = math.prod(shape) * size_of(dtype) if room is None else room
-        names = (f"{name}+{n}" if n else name for n in range(len(self.buffers) + 1))
-        own = next(each for each in names if each not in self.buffers)
+        own, number = name, 0
+        while own in self.buffers:
+            own, number = f"{name}+{number + 1}", number + 1
         made = TileBuffer(own, role, dtype, shape, strides, -(-needed // grain) * grain, **fields)  # type: ignore[arg-type]
         self.buffers[own] = made
         return made
@@ -237,8 +238,9 @@ class GroupBufferMaker(BufferList):
 
     def tensors(self, walked: tuple[TileTrace, ...]) -> dict[str, str]:
         """Buffers for the tensors that the walk holds."""
-        names = dict.fromkeys(name for w in walked for m in w.moments for name in m.holds)
-        return {name: self._tensor_buffer(name, walked).name for name in names}
+        names = dict.fromkeys(name for w in walked for name in w.holds)
+        again = any(w.count * w.repeats > 1 for w in walked)
+        return {name: self._tensor_buffer(name, walked, again).name for name in names}
 
     def _resident_buffer(self, name: str) -> TileBuffer:
         """The place of a tensor that is on chip before or after the group."""
@@ -253,26 +255,28 @@ class GroupBufferMaker(BufferList):
         self.buffers[buffer.name] = replace(buffer, shape=kept.padded, strides=strides)
         return self.buffers[buffer.name]
 
-    def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...]) -> TileBuffer:
+    def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...], again: bool) -> TileBuffer:
+        """Space for one tensor, which tiles ask for `again` or once."""
         if name in self.group.residents:
             return self._resident_buffer(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)
-        shape = largest((size for w in walked for size in w.hold_sizes(name)), len(tensor.shape))
+        held = [w.holds[name] for w in walked if name in w.holds]
+        shape = largest(held, len(tensor.shape))
         strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
         made = self.group.producer_positions.get(name)
-        reading = (p for p, layer in enumerate(self.group.layers) if name in layer.inputs)
-        readers = self.group.internal_readers.get(name) or tuple(reading)
-        again = any(len(w.moments) * w.repeats > 1 for w in walked)
-        stays = any(_stays(w, name) for w in walked)
+        # Its buffer keeps its place in the tensor over several tiles.
+        stays = any(len(own.boxes) > 1 and len(own.origins) == 1 for own in held)
         rolled = any(name in w.rolled for w in walked)
         if rolled:
             self.facts.movable(tensor)
         crossing = made is None or len(passing.engines) > 1
         single = rolled or stays or not again or not crossing
         key = (name, passing.border, False) if made is None else None
-        bordered = made is not None and any(w.bordered(name) for w in walked)
-        last = len(self.group.layers) - 1 if name in self.group.results else max(readers)
+        bordered = made is not None and any(own.bordered for own in held)
+        last = len(self.group.layers) - 1
+        if name not in self.group.results:
+            last = max(p for p, la in enumerate(self.group.layers) if name in la.inputs)
         buffer = self.add(
             name, "local", tensor.dtype, shape, strides,
             slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
@@ -311,9 +315,3 @@ class GroupBufferMaker(BufferList):
                     self.buffers[buffer.name] = made[constant.key] = buffer
                     found[position, constant.key] = buffer.name
         return found
-
-
-def _stays(walked: TileTrace, name: str) -> bool:
-    """Whether a tensor's buffer keeps its place in the tensor over several tiles."""
-    origins = {m.holds[name].origin for m in walked.moments if name in m.holds}
-    return len(walked.moments) > 1 and len(origins) == 1

@@ -31,14 +31,19 @@ class LowerBounds:
     """Of all layers of one outline, cycles of the matrix and of the vector engine."""
     boxes: dict[tuple[int, Sizes], tuple[float, float]] = field(default_factory=dict)
     """The same for a part of the result."""
+    whole: tuple[Group, tuple[float, ...], int] | None = None
+    """Of the last group that was asked for: cycles of both engines on one core, and DRAM bytes."""
 
     def least(self, group: Group, cores: int, again: float = 0.0) -> Estimate:
         """An estimate of which no figure is above that of a schedule on up to `cores` cores that
         loads `again` bytes more than once."""
-        works = zip(*map(self.engine_cycles, group.layers), strict=True)
-        matrix, vector = (sum(cycles) / cores for cycles in works)
-        names = _dram_tensors(group) - {*group.shared}
-        moved = sum(group.tensors[name].stored for name in names) + again
+        if self.whole is None or self.whole[0] is not group:
+            works = zip(*map(self.engine_cycles, group.layers), strict=True)
+            names = _dram_tensors(group) - {*group.shared}
+            stored = sum(group.tensors[name].stored for name in names)
+            self.whole = group, tuple(map(sum, works)), stored
+        matrix, vector = (cycles / cores for cycles in self.whole[1])
+        moved = self.whole[2] + again
         memory = moved / self.arch.dram_bytes_per_cycle
         return Estimate(max(matrix, vector, memory), matrix, vector, memory, moved)
 
@@ -46,10 +51,9 @@ class LowerBounds:
         """The same for schedules whose busiest core walks its part like this."""
         matrix = vector = 0.0
         for run in walked.alike:
-            work = walked.moments[run.first].work
-            for layer, box in zip(group.layers, work, strict=True):
-                if box is not None:
-                    on_array, on_lanes = self.work(layer, tuple([size for _, size in box]))
+            for layer, made in zip(group.layers, walked.work, strict=True):
+                if (sizes := made.sizes[run.first]) is not None:
+                    on_array, on_lanes = self.work(layer, sizes)
                     matrix += run.count * walked.repeats * on_array
                     vector += run.count * walked.repeats * on_lanes
         found = self.least(group, cores, again)

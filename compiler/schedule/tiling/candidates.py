@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,31 +45,43 @@ def cheapest(
     for column in columns:
         by = np.where(fits, getattr(priced, column), np.full(shape, np.inf)).ravel()
         kept |= {int(i): None for i in np.argsort(by, kind="stable")[:most] if np.isfinite(by[i])}
-    for index in kept:
-        yield loops(choice.some(index)), TilePrices(*chosen(shape, index, *priced))
+    rows = zip(*chosen(shape, [*kept], *choice.sizes, *priced), strict=True)
+    count = len(choice.sizes)
+    for row in rows if kept else ():
+        yield loops(TileSizes(*row[:count])), TilePrices(*row[count:])
 
 
 def choices(problem: TilingProblem) -> TileSizes:
     """All combinations of sizes; pixels are cut within single rows, rows within one of a batch."""
     found, matrix = problem.found, problem.arch.matrix
     deep = matrix.depth if matrix.kind == "cube" else matrix.rows
-    rows = [
-        sizes(problem.extent(found.b), 1, 6),
-        sizes(problem.extent(found.y), 1),
-        sizes(problem.extent(found.x), 1, 14 if found.y is None else 5),
-    ]
+    extents = tuple(map(problem.extent, (found.b, found.y, found.x, found.col, found.k)))
+    wide = columns_of(problem.layer.binding.engine, problem.arch)
+    depth = None if stays_whole(problem.layer) else deep
+    return _combined(extents, problem.extent(problem.rows), wide, depth, found.y is None)
+
+
+@lru_cache(4096)
+def _combined(
+    extents: tuple[int, ...], lines: int, wide: int, depth: int | None, single: bool
+) -> TileSizes:
+    """All combinations for loops of `extents`, the pixels' first, and of `lines` of a kernel, where
+    an engine takes so many columns at once and so much of a reduction; `single`: rows have no
+    columns."""
+    *pixels, cols, summed = extents
+    rows = [sizes(pixels[0], 1, 6), sizes(pixels[1], 1), sizes(pixels[2], 1, 14 if single else 5)]
     b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
-    wide = x == problem.extent(found.x)
-    keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
-    lines, summed = problem.extent(problem.rows), problem.extent(found.k)
+    whole = x == pixels[2]
+    keep = (whole | (y == 1)) & (whole & (y == pixels[1]) | (b == 1))
     inner = [
-        sizes(problem.extent(found.col), columns_of(problem.layer.binding.engine, problem.arch)),
-        [summed] if stays_whole(problem.layer) else sizes(summed, deep, 6),
+        sizes(cols, wide),
+        [summed] if depth is None else sizes(summed, depth, 6),
         [lines] if lines == 1 else [lines, 1],
         [0, 1],
     ]
-    pixels = (a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x))
-    return TileSizes(*pixels, *np.ix_([0], *inner)[1:])
+    return TileSizes(
+        *(a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x)), *np.ix_([0], *inner)[1:]
+    )
 
 
 def stays_whole(layer: Layer) -> bool:

@@ -115,6 +115,7 @@ class GroupSearch:
         self.facts, self.outlines = Facts(self.arch), Outlines()
         self.bounds = LowerBounds(self.arch, self.slots, self.outlines)
         self.transfers: dict[object, Transfer] = {}
+        self.moves: dict[object, float] = {}
         self.shares: dict[Cores, MappingCache] = {}
 
     def alone(self, group: Group, planned: Callable[[Schedule, Arch], object]) -> Schedule:
@@ -229,7 +230,7 @@ class GroupSearch:
         """Prices of one group's schedules."""
         return GroupPricer(
             group, self.arch, self.slots, self._shares_on, self.memory, self.facts,
-            self.tiles.whole, self.transfers, self.way,
+            self.tiles.whole, self.transfers, self.moves, self.way,
         )  # fmt: skip
 
     def _shares_on(self, cores: Cores) -> MappingCache:

@@ -34,7 +34,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import NOTHING, Estimate, OuterLoop, Schedule, uncut
 from compiler.target.group_facts import Facts, ResidentConstant
 from compiler.target.vector import move_cycles
-from compiler.tensor_ir.bounds import Box, volume
+from compiler.tensor_ir.bounds import Box
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
 
@@ -67,6 +67,8 @@ class GroupPricer:
     """Whether constants may be loaded as a whole where no loop reads them again."""
     transfers: dict[object, Transfer] = field(default_factory=dict)
     """Kept between groups: by the tensor's layout and the way that it goes."""
+    moves: dict[object, float] = field(default_factory=dict)
+    """The same for moves on chip: cycles by item size, sizes, room and order."""
     way: MulticastRoute | None = None
     """How loads reach several cores."""
 
@@ -170,25 +172,29 @@ class GroupPricer:
         """DRAM bytes of constants that are loaded more than once, at least, in these loops or in
         any with smaller tiles: all cannot stay, and of those that do not every tile loads its
         own."""
-        excess = sum(
-            max(0.0, sum(own.get(role, 0) for own in self.constants) - size)
-            for role, size in self.room.items()
-        )
-        if not excess or not loops:
+        if not self.excess or not loops:
             return 0.0
         # A smaller first tile does not do more than this one: what has two tiles here has two.
         times = min(
-            walked.repeats * min(2, sum(moment.work[p] is not None for moment in walked.moments))
+            walked.repeats * min(2, sum(box is not None for box in walked.work[p].boxes))
             for walked in self.traces(parts, loops)
             for p, size in enumerate(self.constant_bytes)
             if size
         )
         copies = 1 if self.way else len(parts)
-        return excess * max(0, times * copies - 1)
+        return self.excess * max(0, times * copies - 1)
+
+    @cached_property
+    def excess(self) -> float:
+        """Bytes of constants for which memories have no room."""
+        return sum(
+            max(0.0, sum(own.get(role, 0) for own in self.constants) - size)
+            for role, size in self.room.items()
+        )
 
     def floor(self, parts: Parts, loops: Loops, bounds: LowerBounds) -> Estimate:
         """At most the estimate of `price`, without looking how shares are cut."""
-        busiest = max(self.traces(parts, loops), key=_work_of)
+        busiest = self.busiest(parts, loops)
         return bounds.in_tiles(self.group, busiest, len(parts), self.again(parts, loops))
 
     def edged(self, parts: Parts, loops: Loops, floor: Estimate) -> float:
@@ -196,13 +202,13 @@ class GroupPricer:
         load and the last store. Those of smaller tiles are shorter."""
         if not loops:
             return floor.total
-        busiest = max(self.traces(parts, loops), key=_work_of)
+        busiest = self.busiest(parts, loops)
         ends = self._first_load(busiest, len(parts)) + self._last_store(busiest, len(parts))
         return max(floor.total, floor.matrix + ends)
 
     def _first_load(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what the first layer waits for before any product runs."""
-        first, group = walked.moments[0], self.group
+        first, group = walked.moment(0), self.group
         if first.work[0] is None or not self._runs_on_array(0):
             return 0.0
         sizes = {n: first.holds[n].sizes for n in group.layers[0].inputs if n in first.holds}
@@ -215,7 +221,7 @@ class GroupPricer:
 
     def _last_store(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what is stored after the last layer, a product, has made it."""
-        last, name = walked.moments[-1], self.group.layers[-1].result.name
+        last, name = walked.moment(-1), self.group.layers[-1].result.name
         if name not in last.out or last.work[-1] is None or name in self.group.residents:
             return 0.0
         if name not in last.holds or not self._runs_on_array(self.count - 1):
@@ -234,12 +240,12 @@ class GroupPricer:
             self._traces[key] = trace_parts(self.group, loops, parts, self.memory, telling(parts))
         return self._traces[key]
 
+    def busiest(self, parts: Parts, loops: Loops) -> TileTrace:
+        """The trace of the part with most to do."""
+        return max(self.traces(parts, loops), key=lambda w: sum(own.volume for own in w.work))
+
     def _uncut(self, parts: Parts, loops: Loops) -> Schedule:
         return Schedule(self.group, self.bare, parts, NOTHING, loops)
-
-
-def _work_of(walked: TileTrace) -> int:
-    return sum(volume(box) for m in walked.moments for box in m.work if box is not None)
 
 
 def _total(schedule: Schedule) -> float:
@@ -262,7 +268,7 @@ class _Candidate:
     def __post_init__(self) -> None:
         pricer, schedule = self.pricer, self.schedule
         walks = pricer.traces(schedule.parts, schedule.loops)
-        self.walked = max(walks, key=_work_of)
+        self.walked = pricer.busiest(schedule.parts, schedule.loops)
         holder = GroupBufferMaker(schedule, pricer.slots, pricer.facts)
         holder.tensors(walks)
         self.buffers = holder.buffers
@@ -275,14 +281,13 @@ class _Candidate:
     @cached_property
     def on_chip(self) -> frozenset[str]:
         """Tensors that the group keeps on chip."""
-        names = frozenset(name for m in self.walked.moments for name in m.holds)
-        return names.union(self.pricer.group.pinned)
+        return frozenset(self.walked.holds).union(self.pricer.group.pinned)
 
     @cached_property
     def sizes(self) -> list[Sizes]:
         """Per layer, the largest tile of its result."""
         return [
-            largest(self.walked.work_sizes(p), len(layer.result.shape))
+            largest([self.walked.work[p]], len(layer.result.shape))
             for p, layer in enumerate(self.pricer.group.layers)
         ]
 
@@ -478,7 +483,10 @@ class _Candidate:
             own = pricer.own(pricer.group.layers[position]) if stays else ()
             for constant in (*own, *pricer.pinned.get(position, ())):
                 way = Path.load(pricer.arch, cores, "dram", constant.role, cores.count)
-                once, engine = way.run(constant.loaded), id(way.engine)
+                asked, engine = (constant.loaded, constant.role, cores.count), id(way.engine)
+                if asked not in pricer.transfers:
+                    pricer.transfers[asked] = way.run(constant.loaded)
+                once = pricer.transfers[asked]
                 cycles[engine] = cycles.get(engine, 0.0) + float(once.busy)
                 moved += cores.count * float(once.bytes)
             pricer.arrivals[key] = max(cycles.values(), default=0.0), moved
@@ -490,7 +498,7 @@ class _Candidate:
     ) -> TileWork:  # fmt: skip
         """What one tile does; it loads what is not there from the tile before."""
         group, walked, cores = self.pricer.group, self.walked, self.cores.count
-        there = walked.moments[run.first - 1].holds if run.first else {}
+        there = walked.moment(run.first - 1).holds if run.first else {}
         loads, stores = dict[str, Transfer](), dict[str, Transfer]()
         for name, hold in moment.holds.items():
             if name in group.residents:
@@ -524,4 +532,7 @@ class _Candidate:
         pieces = -(-overlap // shift)
         sizes = tuple([n for _, n in hold.box])
         sizes = (*sizes[:dim], -(-overlap // pieces), *sizes[dim + 1 :])
-        return pieces * move_cycles(pricer.arch, item, sizes, hold.sizes, order)
+        key = item, sizes, hold.sizes, order
+        if key not in pricer.moves:
+            pricer.moves[key] = move_cycles(pricer.arch, *key)
+        return pieces * pricer.moves[key]

@@ -156,7 +156,8 @@ class MappingCache:
         @cache
         def make(position: int) -> TilePrices:
             prices = TilePrices(*(column[position] for column in columns))
-            return prices.of_core(loops(taken.some(position)), cores)
+            sizes = TileSizes(*(column[position] for column in taken.sizes))
+            return prices.of_core(loops(sizes), cores)
 
         return ParetoFront((-need[order].astype(float)).tolist(), make)
 

@@ -221,14 +221,16 @@ class TilingProblem:
                 return (size - 1) * tap.stride + window + 1
         return size
 
-    def others(self) -> Iterator[Access]:
+    @cached_property
+    def others(self) -> tuple[Access, ...]:
         """What is loaded besides the operands of the product."""
-        taken = {*self.layer.inside, *self.held}
+        taken, found = {*self.layer.inside, *self.held}, list[Access]()
         for nest in self.layer.nests:
             for access in nest.reads[2:] if nest is self.layer.head else nest.reads:
                 if access.tensor not in taken and not self.stays(access.tensor):
                     taken.add(access.tensor)
-                    yield access
+                    found.append(access)
+        return tuple(found)
 
     def part_bytes(self, access: Access) -> int:
         """Bytes of all that `access` reads for the part."""
@@ -245,6 +247,8 @@ def passed_on(slots: int, flows: Sequence[RepeatedTransfer], work: Any) -> Any:
     """
     longest: Any = 0.0
     for flow in flows:
+        if not np.any(flow.once.passing):
+            continue
         taken = (flow.count * flow.once.cycles + work) / slots
         passes = (flow.once.passing > 0) & (flow.count > slots)
         longest = np.maximum(longest, np.where(passes, taken, 0.0))
@@ -265,12 +269,11 @@ def in_one_piece(problem: TilingProblem) -> TileSizes:
 def whole_product(problem: TilingProblem) -> tuple[float, float]:
     """Cycles of the matrix and of the vector engine of all in one piece, were operands at hand and
     another product just before."""
-    whole = _Candidates(problem, in_one_piece(problem))
+    whole = _Candidates(problem, TileSizes(*(*map(problem.extent, problem.dims), 0)))
     (inner, _), (tail, _) = whole.product_cycles(), whole._behind
     if not problem.on_array:
-        inner, tail = np.zeros(1), tail + inner
-    vector = np.asarray(problem.repeats * tail)
-    return float((problem.repeats * inner)[0]), float(vector.ravel()[0])
+        inner, tail = 0, tail + inner
+    return float(problem.repeats * inner), float(problem.repeats * tail)
 
 
 def engines_in_one_piece(problem: TilingProblem) -> tuple[float, float]:
@@ -304,9 +307,11 @@ class _Candidates:
         pairs = zip(problem.dims, choice.sizes, strict=False)
         b, y, x, cols, k, kernel = (-(-problem.extent(dim) // size) for dim, size in pairs)
         self.turns = {"lead": problem.repeats, "rows": b * y * x, "cols": cols, "deep": k * kernel}
+        self.several = {loop: turns > 1 for loop, turns in self.turns.items()}
+        """Which loops run more than once."""
         self.tiles = problem.repeats * (self.turns["rows"] * cols)
         """Of the result."""
-        self.split = self.turns["deep"] > 1
+        self.split = self.several["deep"]
         """Whether the reduction is."""
         self.positions: Any = problem.taps
         """Kernel positions of a tile."""
@@ -321,14 +326,17 @@ class _Candidates:
         for loops in (("lead", "rows", "cols", "deep"), (*lead, "rows", "deep")):
             total, count = 1, 1  # type: Any, Any
             outside, around = False, False  # type: Any, Any
+            moves = True  # all loops so far
             for loop in loops:
-                turns = self.turns[loop]
+                turns, several = self.turns[loop], self.several[loop]
                 total = total * turns
                 if loop == other:
-                    outside = turns > 1
+                    outside = several
                 if loop in moving:
-                    count = np.where(turns > 1, total, count)
-                    around = around | (outside & (turns > 1))
+                    count = total if moves else np.where(several, total, count)
+                    around = around | (outside & several)
+                elif several is not False:
+                    moves = False
             found.append((count, around))
         (outer, inside), (inner, beside) = found
         first = self.choice.order == 0
@@ -432,15 +440,15 @@ class _Candidates:
             way = problem.load(right.tensor, matrix.weights if array else "local", alike)
             constant = problem.weight.data is not None
             yield RepeatedTransfer(way, count, self._transfer(right, way), constant)
-        by_column, _ = self._operand_loads(("cols",), "rows")
-        for access in problem.others():
+        for access in problem.others:
             # Whether tiles of other rows need other parts of it.
             rows = (d for d in range(self.head.rank) if d != self.found.col)
             follows = any(access.uses(d) and problem.box[d] > 1 for d in rows)
             before = self._loaded_before_loops(access)
             around = ~before & (follows | ((self.choice.order == 0) & (self.turns["cols"] > 1)))
             way = problem.load(access.tensor, "local", problem.alike(access, around, ~before))
-            count = np.where(before, 1, self.tiles if follows else by_column)
+            count = self.tiles if follows else self._operand_loads(("cols",), "rows")[0]
+            count = np.where(before, 1, count)
             constant = tensors[access.tensor].data is not None
             yield RepeatedTransfer(way, count, self._transfer(access, way, before), constant)
         if problem.stores:
@@ -499,7 +507,7 @@ class _Candidates:
             for access in nest.operands:
                 tensor = tensors[access.tensor]
                 outside = access.tensor not in inside and access.tensor not in self.problem.held
-                if outside and tensor.elements >= elements.max():
+                if outside and tensor.elements >= np.max(elements):
                     space = space + self.problem.slots * elements * size_of(tensor.dtype)
         return cycles, space
 
@@ -521,7 +529,7 @@ class _Candidates:
         sums = sums * np.where(kept, 1 if alone else slots, 0)
         result = outputs * size_of(self.layer.result.dtype) * slots * problem.stores
         local = a_space * problem.loads_input + result + space
-        for access in problem.others():
+        for access in problem.others:
             local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
         if len(self.layer.nests) > 1:
             local = local + outputs * size_of(temporary_type(arch)) * slots

@@ -100,7 +100,7 @@ class GroupTimeline:
     def run(self, walked: TileTrace, work: Callable[[Repeat, TileStep], TileWork]) -> float:
         """Cycles from the first load to the last store."""
         for run in walked.alike:
-            moment = walked.moments[run.first]
+            moment = walked.moment(run.first)
             done = work(run, moment)
             followed = min(run.count, FOLLOWED)
             before = 0.0
