@@ -135,7 +135,7 @@ class ProgramCode(OffChip):
             tokens=tuple(dict(tokens) for _ in self.streams),
             barriers=self.barriers,
             constants=tuple(
-                Constant(name, self.dram[name], data.reshape(-1), data.nbytes)
+                Constant(name, self.dram[name], data, data.nbytes)
                 for name, data in self.constants.items()
             ),
             buffers=tuple(self.buffers),

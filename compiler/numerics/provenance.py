@@ -84,9 +84,10 @@ def lost_constants(graph: NestGraph) -> Iterator[str]:
         if tensor.data is None or tensor.exact is None or tensor.storage.buffer != tensor.name:
             continue
         limits = ml_dtypes.finfo(tensor.data.dtype)  # type: ignore[no-untyped-call]
-        vanished = (tensor.data == 0) & (tensor.exact != 0)
-        beyond = np.isfinite(tensor.exact) & (np.abs(tensor.exact) > float(limits.max))
-        if beyond.any() or (vanished.any() and not np.any(tensor.data)):
+        exact, data = np.asarray(tensor.exact), np.asarray(tensor.data)
+        vanished = (data == 0) & (exact != 0)
+        beyond = np.isfinite(exact) & (np.abs(exact) > float(limits.max))
+        if beyond.any() or (vanished.any() and not np.any(data)):
             at = int(np.argmax(beyond if beyond.any() else vanished))
-            was, became = float(tensor.exact.flat[at]), float(tensor.data.flat[at])
+            was, became = float(exact.flat[at]), float(data.flat[at])
             yield f"{tensor.name}: {was:.3g} is {became:.3g} in {tensor.dtype}"

@@ -18,6 +18,7 @@ from compiler.tensor_ir.arithmetic import code, computes_exactly, function_of
 from compiler.tensor_ir.bounds import clipped, needed
 from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Pick, Put, Tensor
 from simmodel.arch.dtype import NAMES, NUMPY, is_float, limits
+from simmodel.arch.lazy_array import cast
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import REDUCE, stored, widened
@@ -91,7 +92,7 @@ def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
         data = tensor.data if tensor.exact is None or not wide else tensor.exact
         kind = NUMPY[kinds[tensor.storage.buffer]]
         if data is not None and tensor.storage.buffer not in made:
-            result[name] = data.astype(kind, copy=False)  # weights are large: no copy
+            result[name] = np.asarray(cast(data, kind))
             continue
         result[name] = view_of(tensor, buffers[tensor.storage.buffer])
         if data is not None:

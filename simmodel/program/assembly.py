@@ -34,9 +34,9 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NAMES, SIZES, size_of
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Address, Operand, Terms, contiguous
@@ -86,7 +86,7 @@ def print_program(program: Program, constants: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def constant_data(program: Program) -> dict[str, NDArray[Any]]:
+def constant_data(program: Program) -> dict[str, AnyArray]:
     """The data of all constants by name, for `parse_program`.
 
     Raises:

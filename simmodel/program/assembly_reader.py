@@ -18,16 +18,16 @@ from string import ascii_letters
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Register, Ring, Terms, contiguous
 from simmodel.program.command_fields import fields_of, fits
 from simmodel.program.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
 
 T = TypeVar("T")
-Data = Mapping[str, NDArray[Any]]
+Data = Mapping[str, AnyArray]
 """Data of constants by name."""
 Opened = Callable[[str], Data]
 WORDS = {"inf": float("inf"), "nan": float("nan"), "none": None}
@@ -457,9 +457,10 @@ def _new(line: AssemblyLine, what: str, known: Mapping[str, int]) -> tuple[str, 
     return name, line.integer("a count")
 
 
-def digest(data: NDArray[Any]) -> str:
+def digest(data: AnyArray) -> str:
     """Hash of an array's bytes, short enough to read."""
-    return hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()[:16]
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return hashlib.sha256(raw.data).hexdigest()[:16]
 
 
 def _parse_constant(line: AssemblyLine, data: Data) -> Constant:

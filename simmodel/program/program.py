@@ -15,8 +15,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from numpy.typing import NDArray
-
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.isa import Item
 from simmodel.isa.region import Operand, Register
@@ -44,7 +43,7 @@ class Constant:
 
     name: str
     address: int
-    data: NDArray[Any]
+    data: AnyArray
     used: int = 0
     """Bytes that the model needs (without packing)."""
 
