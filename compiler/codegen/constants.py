@@ -224,10 +224,10 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
             for start, stop in cols:
                 part = matrix[..., start:stop] if pack.col is not None else matrix
                 for low, high in deep:
-                    cut = (slice(low, high), *[slice(None)] * (pack.col is not None))
-                    yield part[..., *cut] if len(deep) > 1 else part
+                    axis = part.ndim - (2 if pack.col is not None else 1)
+                    yield part.take(range(low, high), axis) if len(deep) > 1 else part
 
-    def made() -> Array:
+    def pack_all() -> Array:
         packed, end = np.empty(data.size, data.dtype), 0
         for piece in blocks():
             start, end = end, end + piece.size
@@ -235,7 +235,7 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
         assert end == data.size
         return packed
 
-    return LazyArray((data.size,), data.dtype, made)
+    return LazyArray((data.size,), data.dtype, pack_all)
 
 
 def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:

@@ -75,8 +75,8 @@ def lower(model: ir.Model, real: str, limits: LoweringLimits | None = None) -> N
         for value in graph.outputs:
             data = numbers_of(value)
             if str(value.name) not in build.tensors and data is not None:
-                data = cast(data, numpy_type(value))
-                build.constant(str(value.name), data, uncertain=uncertain(value))
+                numbers = cast(data, numpy_type(value))
+                build.constant(str(value.name), numbers, uncertain=uncertain(value))
         ports = {str(v.name): port_type(v) for v in (*graph.inputs, *graph.outputs)}
     except NoNest as why:
         where = at_node(build.origin, build.kind) if build.origin else build.name

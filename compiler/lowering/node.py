@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
-from compiler.frontend.rewrite import UNIT, terms_of
+from compiler.frontend.rewrite import UNIT, lazy, terms_of
 from compiler.passes import Count
 from compiler.tensor_ir.build import NestGraphBuilder, reshaped
 from compiler.tensor_ir.nest import Array, Tensor
@@ -86,9 +86,9 @@ class Node:
         value = self.value(position)
         data = self.numbers(position)
         if data is not None:
-            data = cast(data, numpy_type(value))
+            numbers, name = cast(data, numpy_type(value)), str(value.name)
             narrow = None if dtype is not None else narrow_of(value)
-            return self.build.constant(str(value.name), data, dtype, uncertain(value), narrow)
+            return self.build.constant(name, numbers, dtype, uncertain(value), narrow)
         return self.build.tensors[str(value.name)]
 
     @property
@@ -133,10 +133,7 @@ class Node:
 
 def numbers_of(value: ir.Value) -> LazyArray | None:
     """Constant data of a value, or None when it is computed."""
-    found = value.const_value
-    return (
-        None if found is None else LazyArray(found.shape.numpy(), found.dtype.numpy(), found.numpy)
-    )
+    return None if value.const_value is None else lazy(value.const_value)
 
 
 def uncertain(value: ir.Value) -> Array | float:
