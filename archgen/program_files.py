@@ -20,15 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from archgen.process.files import write_atomically, write_bytes, write_text
+from archgen.process.files import write_atomically, write_text
 from archgen.schema.tree import guess
 from archgen.studies.schedule_transfer import fields_of
 from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 from simmodel.isa.region import Register
 from simmodel.program.assembly import ParseError, constant_data, parse_program, print_program
-from simmodel.program.loadable import MAGIC, Loadable, LoadableError, from_bytes, to_bytes
+from simmodel.program.loadable import MAGIC, Loadable, LoadableError, from_bytes, to_bytes, write_to
 from simmodel.program.program import Port, Program
 from simmodel.program.relocation import PlaceError, PortBytes, ports_of, relocate
 from simmodel.verify import VerifyError, verify
@@ -93,7 +94,7 @@ def _hint(said: str, named: Sequence[Path]) -> str:
     return f"; no line `{line}` says where the data is: `archgen compile -o FILE` writes both"
 
 
-def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Writes an .npz file of `arrays`. Raises OSError."""
     # numpy's own `savez` takes names as keywords, and an array may be called `file`.
     with zipfile.ZipFile(path, "w") as archive:
@@ -164,6 +165,11 @@ class WrongInputs(ValueError):
     """Inputs that do not match those of a loadable, one line for each that does not."""
 
 
+def _loadable(program: Program, arch: Arch, states: Mapping[str, str] | None) -> Loadable:
+    maker, handed = f"archgen {version('archgen')}", tuple((states or {}).items())
+    return Loadable(program, _stated(arch), handed, maker, ports_of(program))
+
+
 def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = None) -> bytes:
     """The loadable of a program.
 
@@ -172,9 +178,7 @@ def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = Non
         arch: the machine.
         states: inputs that are a state, each with the output that it is in the next inference.
     """
-    maker, ports = f"archgen {version('archgen')}", ports_of(program)
-    handed = tuple((states or {}).items())
-    return to_bytes(Loadable(program, _stated(arch), handed, maker, ports))
+    return to_bytes(_loadable(program, arch, states))
 
 
 def save(
@@ -198,7 +202,13 @@ def write(
     path: str | PathLike[str], program: Program, arch: Arch, states: Mapping[str, str] | None = None
 ) -> None:
     """The same for a program that has been verified for `arch`. Raises OSError."""
-    write_bytes(Path(path), encoded(program, arch, states))
+    made = _loadable(program, arch, states)
+
+    def write_file(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            write_to(file, made)
+
+    write_atomically(Path(path), write_file)
 
 
 def load(path: str | PathLike[str], place: Mapping[str, int] | None = None) -> Loaded:

@@ -72,6 +72,15 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
     from compiler.explain.report import Constants, GroupReport, report, working_set
     from compiler.frontend.operators.reference import compute_own, is_own
     from compiler.frontend.reference_types import evaluated, evaluator, lacks_kernel
+    from compiler.frontend.stored_tensors import (
+        content_of,
+        is_outside,
+        numbers_in,
+        set_folder,
+        set_normal,
+        stored_tensor,
+        with_all_numbers,
+    )
     from compiler.numerics.expected_values import (
         ExpectedValue,
         ExpectedValues,

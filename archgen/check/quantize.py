@@ -27,7 +27,7 @@ from archgen.check.verify import differences
 from archgen.models.load import ModelError, SourceModel, outlines
 from archgen.process.files import remembered
 from archgen.zoo.shapes import attribute, copied
-from compiler.api import Load, hides_products
+from compiler.api import Load, hides_products, with_all_numbers
 
 Array = NDArray[Any]
 
@@ -71,7 +71,7 @@ def quantize(
     of samples that are given it has the beginning. Raises ``ModelError`` for samples that do not
     fit and for models that ONNX Runtime cannot quantize.
     """
-    proto = widened(source.proto)
+    proto = widened(with_all_numbers(source.proto))
     samples = None if calibration is None else _split_samples(proto, calibration)
     wide = source if proto is source.proto else SourceModel(source.name, proto)
     facts = [] if wide is source else ["16-bit floats made float32"]
@@ -113,7 +113,7 @@ def _calibrated(
     """Each of the shorter networks with samples of its own, or with the beginning of those that are
     given for the longest; opened one by one, as each has all weights."""
     for each in networks:
-        proto = widened(each.opened().proto)
+        proto = widened(with_all_numbers(each.opened().proto))
         proto.graph.name += f" at {each.lengths}"  # what goes wrong there says so
         if given is None:
             yield proto, calibration_sets(proto, range(_SEEDED_SAMPLES))[0]
@@ -193,7 +193,7 @@ def unquantized_outputs(
     """Outputs of the network before it was quantized; none where it was quantized already. Raises
     ModelError where ONNX Runtime refuses it."""
     source = opened()
-    wide = SourceModel(source.name, widened(source.proto))
+    wide = SourceModel(source.name, widened(with_all_numbers(source.proto)))
     if not products(wide.proto)[1]:
         return {}
     return cached_reference(wide.proto, wide.content_key, inputs, cache_dir)

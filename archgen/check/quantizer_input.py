@@ -18,7 +18,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_conv
 from onnx.reference import ReferenceEvaluator
 
 from archgen.zoo.shapes import attribute, copied
-from compiler.api import Load, hides_products, in_standard_operators
+from compiler.api import Load, hides_products, in_standard_operators, numbers_in
 
 # What of a network is quantized already, and stays as it is when the rest is quantized.
 
@@ -294,7 +294,7 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = copied(proto)
     for part, field in list(_halves(copy)):
         if isinstance(part, TensorProto):
-            numbers = numpy_helper.to_array(part).astype(np.float32)
+            numbers = numbers_in(part).astype(np.float32)
             part.CopyFrom(numpy_helper.from_array(numbers, part.name))
         else:
             setattr(part, field, TensorProto.FLOAT)

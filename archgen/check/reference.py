@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from archgen.check.exact_products import serialized_with_exact_products, with_exact_products
@@ -37,8 +37,11 @@ from compiler.api import (
     compute_own,
     evaluated,
     evaluator,
+    is_outside,
     is_own,
     lacks_kernel,
+    numbers_in,
+    with_all_numbers,
 )
 from simmodel.errors import HostFailed, NoPayload
 
@@ -96,7 +99,8 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.name not in read:
             continue
         plain = helper.tensor_dtype_to_np_dtype(tensor.data_type).kind in "biuf"
-        if not plain or not tensor.raw_data or math.prod(tensor.dims) <= _SMALL:
+        held = tensor.HasField("raw_data") or is_outside(tensor)
+        if not plain or not held or math.prod(tensor.dims) <= _SMALL:
             light.graph.initializer.append(tensor)
             continue
         outside = light.graph.initializer.add(
@@ -121,8 +125,9 @@ class Detached:
         """All outputs by name. Raises ``ModelError`` when ONNX Runtime refuses the model or the
         values."""
         light, proto = self._light, self._proto
-        if any(map(is_own, light.graph.node)):
-            return self._run_in_parts(feeds)
+        parts = list(_parts(light))
+        if len(parts) > 1 or any(map(is_own, parts[0])):
+            return self._run_in_parts(parts, feeds)
         names = [value.name for value in light.graph.output]
         try:
             self._session = self._session or _detached_session(light, proto)
@@ -135,36 +140,69 @@ class Detached:
                 raise ModelError(why) from mistake
             kept = {tensor.name for tensor in light.graph.initializer}
             data = (tensor for tensor in proto.graph.initializer if tensor.name in kept)
+            whole = with_all_numbers(copied(light, initializer=data))
             try:
-                results = evaluated(evaluator(copied(light, initializer=data)), names, feeds)
+                results = evaluated(evaluator(whole), names, feeds)
             except ValueError as more:
                 raise ModelError(f"{why}; {more}") from more
         return dict(zip(names, results, strict=True))
 
-    def _run_in_parts(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As `run`, where a user's operators cut the nodes into stretches of which ONNX Runtime
-        runs each as a model of its own; they themselves are computed by their references."""
-        light, values, start = self._light, dict(feeds), 0
+    def _run_in_parts(
+        self, parts: Sequence[Sequence[onnx.NodeProto]], feeds: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """As `run`, of each of ``parts`` as a model of its own; a user's operators are computed by
+        their references."""
+        light, values = self._light, dict(feeds)
         constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
         wanted = {value.name for value in light.graph.output}
-        nodes = list(light.graph.node)
-        for stop in (*(at for at, node in enumerate(nodes) if is_own(node)), len(nodes)):
-            part, start = nodes[start:stop], stop + 1
-            read_later = wanted | _reads(nodes[stop:])
-            if made := [name for node in part for name in node.output if name in read_later]:
-                read = _reads(part)
-                fed = {name: array for name, array in values.items() if name in read}
-                values |= Detached(_submodel(light, part, made, fed), self._proto).run(fed)
-            for own in nodes[stop:start]:
-                held = {n: numpy_helper.to_array(constants[n]) for n in own.input if n in constants}
+        reads = [_reads(part) for part in parts]
+        for index, (part, read) in enumerate(zip(parts, reads, strict=True)):
+            read_later = wanted.union(*reads[index + 1 :])
+            if not any(map(is_own, part)):
+                if made := [name for node in part for name in node.output if name in read_later]:
+                    fed = {name: array for name, array in values.items() if name in read}
+                    values |= Detached(_submodel(light, part, made, fed), self._proto).run(fed)
+                values = {name: array for name, array in values.items() if name in read_later}
+                continue
+            for own in part:
+                held = {n: numbers_in(constants[n]) for n in own.input if n in constants}
                 operands = [held[n] if n in held else values[n] if n else None for n in own.input]
                 try:
                     results = compute_own(own, operands, constants, run_node)
                 except OperatorFailed as mistake:
                     raise ModelError(str(mistake)) from mistake
                 values |= zip((name for name in own.output if name), results, strict=False)
-        values |= {n: numpy_helper.to_array(t) for n, t in constants.items() if n in wanted}
+        values |= {n: numbers_in(t) for n, t in constants.items() if n in wanted}
         return {name: values[name] for name in wanted}
+
+
+_PART = 1 << 28
+"""Bytes of weights that ONNX Runtime has at once, or those of one node."""
+_NO_ARRAYS = ("Sequence", "SplitToSequence", "Optional")
+"""How names of operators begin whose results cannot be handed from model to model."""
+
+
+def _parts(light: onnx.ModelProto) -> Iterator[list[onnx.NodeProto]]:
+    """Stretches of the nodes of ``light`` with as many weights as are held at once; a user's
+    operators are stretches of their own."""
+    held = {
+        t.name: math.prod(t.dims) * helper.tensor_dtype_to_np_dtype(t.data_type).itemsize
+        for t in light.graph.initializer
+        if t.data_location == TensorProto.EXTERNAL
+    }
+    whole = any(t.data_type == TensorProto.BFLOAT16 for t in light.graph.initializer)
+    whole |= any(node.op_type.startswith(_NO_ARRAYS) for node in light.graph.node)
+    part: list[onnx.NodeProto] = []
+    used: set[str] = set()
+    for node in light.graph.node:
+        more = held.keys() & _reads([node])
+        full = not whole and sum(map(held.__getitem__, used | more)) > _PART
+        if part and (full or is_own(node) or is_own(part[-1])):
+            yield part
+            part, used = [], set()
+        part.append(node)
+        used |= more
+    yield part
 
 
 def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
@@ -206,7 +244,7 @@ def _detached_session(
     outside = {t.name for t in light.graph.initializer if t.data_location == TensorProto.EXTERNAL}
     weights = {
         tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            np.ascontiguousarray(numpy_helper.to_array(tensor)), tensor.data_type
+            np.ascontiguousarray(numbers_in(tensor)), tensor.data_type
         )
         for tensor in proto.graph.initializer
         if tensor.name in outside

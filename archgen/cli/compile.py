@@ -339,22 +339,23 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
     best = compile_best(request)
     program = batched(best.result.program, network.edge.proto)
     check_encodable(program, machine)
-    text, output = print_program(program), shown.output
+    output = shown.output
     if shown.loadable is not None:
         with _written("output", shown.loadable) as path:
             write(path, program, machine, states_of(prepared.edge.proto))
     elif not shown.as_json and (output is not None or not shown.run):
         if output is None or (output.exists() and not output.is_file()):
-            _write(text, output)
+            _write(print_program(program), output)
         else:
             with _written("output", output) as path:  # with its constants beside it
                 write_assembly(program, path)
     if shown.run:
         _show_run(best, point, shown)
     constants = sum(constant.data.nbytes for constant in program.constants)
+    lines = print_program(replace(program, constants=())).count("\n") + len(program.constants)
     click.echo(
         f"{machine.name} {network.name}: {program.macs / 1e6:,.1f} MMACs, "
-        f"{len(program.cores)} cores, {len(text.splitlines())} lines, "
+        f"{len(program.cores)} cores, {lines} lines, "
         f"{show_bytes(constants)} of constants, {host_calls(program)} host calls", err=True,
     )  # fmt: skip
 

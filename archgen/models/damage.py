@@ -37,14 +37,16 @@ def damage(proto: onnx.ModelProto) -> str | None:
     return next(_damages(proto), None)
 
 
-def data_damage(tensor: TensorProto) -> str | None:
-    """What is wrong with how much data `tensor` holds itself; None: it is what its shape says."""
+def data_damage(tensor: TensorProto, outside: int | None = None) -> str | None:
+    """What is wrong with how much data `tensor` holds itself, or as bytes of a file `outside`;
+    None: it is what its shape says."""
     kind = TensorProto.DataType.Name(tensor.data_type)
     count = prod(tensor.dims)
     packed = -(-count * _NARROW.get(kind, 8) // 8)
-    if tensor.HasField("raw_data") and kind != "STRING":
+    raw = len(tensor.raw_data) if tensor.HasField("raw_data") else outside
+    if raw is not None and kind != "STRING":
         width = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-        held, wanted, what = len(tensor.raw_data), packed * width, "bytes"
+        held, wanted, what = raw, packed * width, "bytes"
     else:
         held = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
         wanted, what = packed if kind not in _FULL_BYTES else count, "numbers"

@@ -27,6 +27,7 @@ from onnx import helper, numpy_helper
 
 from archgen.models.errors import ModelError
 from archgen.schema.tree import guess
+from compiler.api import numbers_in
 
 SUFFIX = ".encodings"
 _KINDS = ("int8", "uint8", "int16", "uint16", "int32")
@@ -111,7 +112,7 @@ class _Writer:
     def quantize_constant(self, tensor: onnx.TensorProto) -> list[str]:
         """Keep a constant as integers; gives what hinders that."""
         name, encoding = tensor.name, self.encodings[tensor.name]
-        values = numpy_helper.to_array(tensor)
+        values = numbers_in(tensor)
         axis = self._columns(name, values.ndim) if encoding.axis is None else encoding.axis
         axis %= max(1, values.ndim)
         count = encoding.scale.size

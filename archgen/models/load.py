@@ -34,7 +34,7 @@ from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
-from archgen.zoo.shapes import fixed_shapes, without_data, without_initializers
+from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
 from compiler import api
 from compiler.api import at_node, operator_name
 from simmodel.arch.dtype import size_of
@@ -53,10 +53,16 @@ __all__ = ["BatchError", "ModelError", "SourceModel", "check_proto", "open_model
 
 @dataclass(frozen=True)
 class SourceModel:
-    """A network as the user gave it: ``proto`` holds all data and fixed input shapes."""
+    """A network as the user gave it: ``proto`` holds fixed input shapes, and all data but for large
+    constants, of which it may say where they are (`compiler.frontend.stored_tensors`)."""
 
     name: str
     proto: onnx.ModelProto = field(repr=False)
+
+    @property
+    def complete(self) -> onnx.ModelProto:
+        """``proto`` with all data, as other software takes it; at most 2 GB."""
+        return api.with_all_numbers(self.proto)
 
     @cached_property
     def batch(self) -> int:
@@ -76,7 +82,8 @@ class SourceModel:
         digest = hashlib.sha256()
         digest.update(without_initializers(self.proto).SerializeToString(deterministic=True))
         for tensor in self.proto.graph.initializer:
-            digest.update(tensor.SerializeToString(deterministic=True))
+            for part in api.content_of(tensor):
+                digest.update(part)
         return digest.hexdigest()
 
 
@@ -319,13 +326,33 @@ def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:
             f"{path} keeps its weights in {', '.join(missing)}, which is not beside it "
             f"in {path.parent.resolve()}"
         )
+    outside = [tensor for tensor in proto.graph.initializer if api.is_outside(tensor)]
+    large = [tensor for tensor in outside if math.prod(tensor.dims) > SMALL]
+    held: dict[str, int] = {}
     try:
+        for tensor in large:
+            held[tensor.name] = _bytes_outside(tensor, path.parent)
+            tensor.data_location = TensorProto.DEFAULT  # so that all but these are loaded
         external_data_helper.load_external_data_for_model(proto, str(path.parent))
     except (checker.ValidationError, OSError, ValueError) as mistake:
         raise ModelError(f"{path}: external data cannot be read: {mistake}") from None
     for tensor in proto.graph.initializer:
-        if found := data_damage(tensor):
+        if found := data_damage(tensor, held.get(tensor.name)):
             raise ModelError(f"{path} is damaged: initializer {tensor.name!r} {found}")
+    for tensor in large:
+        api.set_folder(tensor, str(path.parent.resolve()))
+
+
+def _bytes_outside(tensor: TensorProto, folder: Path) -> int:
+    """How much data a file has for `tensor`. Raises as ONNX does where it may not be read."""
+    place = external_data_helper.ExternalDataInfo(tensor)
+    probe = TensorProto(name=tensor.name, data_location=TensorProto.EXTERNAL)
+    start = place.offset or 0
+    for key, value in (("location", place.location), ("offset", start), ("length", 0)):
+        probe.external_data.add(key=key, value=str(value))
+    external_data_helper.load_external_data_for_tensor(probe, str(folder))
+    there = os.path.getsize(folder / place.location) - start
+    return there if place.length is None else min(there, place.length)
 
 
 # Arrays by name in .npz files: samples, inputs, outputs.

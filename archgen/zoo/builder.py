@@ -11,6 +11,7 @@ shape-inferred, not run, and building the largest network takes milliseconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from archgen.zoo.moments import Moments, Values
+from compiler import api
 
 OPSET = 17
 IR_VERSION = 10
@@ -45,6 +47,10 @@ ACTIVATIONS: dict[str, Callable[[Values], Values]] = {
 }
 
 
+LARGE = 1 << 16
+"""Elements of a parameter from which on its values are made when somebody asks for them."""
+
+
 class ZooError(ValueError):
     """A network of the zoo was asked for with a name, option or size that cannot be built."""
 
@@ -58,6 +64,7 @@ class NetworkBuilder:
         self.graph = self.model.graph
         self.graph.name = name
         self.weights = weights
+        self.seed = seed
         self.random = np.random.Generator(np.random.SFC64(seed))
 
     def refuse(self, wrong: bool, why: str) -> None:
@@ -106,6 +113,14 @@ class NetworkBuilder:
             tensor.raw_data = values.tobytes()
         return name
 
+    def drawn(self, name: str, shape: Sequence[int], std: float = 1.0) -> str:
+        """Adds a parameter of normal values, which follow from its name and the seed alone."""
+        tensor = self.graph.initializer.add(name=name)
+        api.set_normal(tensor, shape, self.seed, std)
+        if self.weights and math.prod(shape) < LARGE:
+            tensor.CopyFrom(numpy_helper.from_array(api.numbers_in(tensor), name))
+        return name
+
     def centring_bias(self, name: str, moments: Moments) -> str:
         """A parameter that takes the mean away, up to some noise."""
         noise = self.uniform(len(moments.mean), -0.1, 0.1)
@@ -114,7 +129,7 @@ class NetworkBuilder:
     def constant(self, name: str, values: NDArray[Any]) -> str:
         """Adds a structural constant that several nodes share or that has to come early; others
         stand among the inputs of `node`."""
-        self.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+        self.graph.initializer.append(numpy_helper.from_array(values, name))
         return name
 
     def nodes(

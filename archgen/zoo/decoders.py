@@ -235,9 +235,9 @@ def gpt2(
     net.refuse(past + sequence > positions, over)
     ids = net.input("input_ids", (batch, sequence), TensorProto.INT64)
     std = _WORDS / math.sqrt(hidden)
-    table = net.parameter("wte.weight", net.normal((vocabulary, hidden), std))
+    table = net.drawn("wte.weight", (vocabulary, hidden), std)
     words = net.node("Gather", "wte", table, ids, axis=0)
-    spots = net.parameter("wpe.weight", net.normal((positions, hidden), std / 2))
+    spots = net.drawn("wpe.weight", (positions, hidden), std / 2)
     places = np.arange(past, past + sequence)[np.newaxis]
     spot = net.node("Gather", "wpe", spots, places, axis=0)
     x = net.tensor(net.node("Add", "embedded", words, spot), (batch, sequence, hidden))
@@ -314,16 +314,14 @@ def moe(
     x = net.input("hidden_states", (batch, sequence, hidden))
     tokens = batch * sequence
     flat = net.node("Reshape", "tokens", x, [tokens, hidden])
-    router = net.parameter("router.weight", net.normal((hidden, experts), 1 / math.sqrt(hidden)))
+    router = net.drawn("router.weight", (hidden, experts), 1 / math.sqrt(hidden))
     logits = net.node("MatMul", "router", flat, router)
     best, chosen = net.nodes("TopK", ["chosen.0", "chosen.1"], logits, [active], axis=-1)
     gates = net.node("Softmax", "gates", best, axis=-1)
     shapes = {"gate": (hidden, wide, 1.0), "up": (hidden, wide, 1.0)}
     shapes["down"] = (wide, hidden, _OUTPUT_GAIN)
     weights = {
-        kind: net.parameter(
-            f"experts.{kind}", net.normal((experts, given, wanted), gain / math.sqrt(given))
-        )
+        kind: net.drawn(f"experts.{kind}", (experts, given, wanted), gain / math.sqrt(given))
         for kind, (given, wanted, gain) in shapes.items()
     }
     if gathered:  # each token's experts alone: weights (tokens, active, inputs, outputs)

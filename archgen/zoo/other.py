@@ -124,7 +124,7 @@ def dlrm(
     for table in range(tables):
         name = f"tables.{table}"
         row = net.node("Gather", f"{name}.index", indices, np.array(table), axis=1)
-        weight = net.parameter(f"{name}.weight", net.normal((rows, width), _ROWS_STD))
+        weight = net.drawn(f"{name}.weight", (rows, width), _ROWS_STD)
         picked.append(net.node("Gather", name, weight, row, axis=0))
     pairs = _interaction(net, [x.name, *picked], (batch, tables + 1, width))
     shape = (batch, width + pairs.shape[1])

@@ -21,7 +21,7 @@ from compiler import api
 Shape = tuple[int, ...]
 
 # Values up to this many elements are computed: shapes, axes, indices, small masks.
-_SMALL = 1024
+SMALL = 1024
 
 
 def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
@@ -55,7 +55,7 @@ def _operands_to_compute(graph: onnx.GraphProto, shapes: Mapping[str, Shape]) ->
             computed.update(node.output if len(node.output) == 1 else ())
     open_nodes = (n for n in graph.node if any(name and name not in shapes for name in n.output))
     read = dict.fromkeys(name for node in open_nodes for name in node.input if name in computed)
-    return [name for name in read if math.prod(shapes.get(name, ())) <= _SMALL]
+    return [name for name in read if math.prod(shapes.get(name, ())) <= SMALL]
 
 
 def fixed_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
@@ -127,7 +127,7 @@ def without_data(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy whose larger initializers have a shape and no data, and local functions inlined."""
     light = without_initializers(model)
     for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= _SMALL:
+        if math.prod(tensor.dims) <= SMALL:
             light.graph.initializer.append(tensor)
         else:
             light.graph.initializer.add(
@@ -170,7 +170,7 @@ def port_of(name: str, array: NDArray[Any]) -> onnx.ValueInfoProto:
 def has_data(tensor: TensorProto) -> bool:
     """Whether `tensor` is small and has its values in it."""
     size = math.prod(tensor.dims)
-    if size > _SMALL or tensor.data_location == TensorProto.EXTERNAL:
+    if size > SMALL or tensor.data_location == TensorProto.EXTERNAL:
         return False
     return size == 0 or any(getattr(tensor, field) for field in _DATA_FIELDS)
 

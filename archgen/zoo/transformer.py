@@ -69,11 +69,11 @@ def vit(
         "Reshape", "patch_embed.flat", [batch, hidden, tokens], shape=(batch, hidden, tokens)
     )
     x.swapped("patch_embed.tokens")
-    head = net.parameter("class_token", net.normal((1, 1, hidden)))
+    head = net.drawn("class_token", (1, 1, hidden))
     if batch > 1:
         head = net.node("Expand", "class_token.expanded", head, [batch, 1, hidden])
     net.node("Concat", "tokens", head, "patch_embed.tokens", axis=1)
-    places = net.parameter("position_embedding", net.normal((1, tokens + 1, hidden), 0.5))
+    places = net.drawn("position_embedding", (1, tokens + 1, hidden), 0.5)
     net.node("Add", "embedded", "tokens", places)
     x = encoder_layers(
         net.tensor("embedded", (batch, tokens + 1, hidden)), "encoder", layers, heads
@@ -116,10 +116,10 @@ def linear(
     """MatMul with a (inputs, features) weight, and Add where it is ``biased``; unit-variance
     input gives a standard deviation of ``gain``."""
     net, given = x.net, x.shape[-1]
-    weight = net.normal((given, features), gain / math.sqrt(given))
+    weight = net.drawn(f"{name}.weight", (given, features), gain / math.sqrt(given))
     product = f"{name}.matmul" if biased else name
     bias = net.uniform(features, -0.1, 0.1) if biased else None
-    net.node("MatMul", product, x, net.parameter(f"{name}.weight", weight))
+    net.node("MatMul", product, x, weight)
     if bias is not None:
         net.node("Add", name, product, net.parameter(f"{name}.bias", bias))
     return net.tensor(name, (*x.shape[:-1], features), gain)
@@ -180,7 +180,7 @@ def gelu(x: ZooTensor, name: str) -> ZooTensor:
 def _embedding(
     net: NetworkBuilder, name: str, rows: int, shape: tuple[int, int, int], indices: str
 ) -> ZooTensor:
-    table = net.parameter(f"{name}.weight", net.normal((rows, shape[2])))
+    table = net.drawn(f"{name}.weight", (rows, shape[2]))
     return net.tensor(net.node("Gather", name, table, indices, axis=0), shape)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,8 +24,9 @@ from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order
 from compiler.target.narrow_weights import fits_tiles, row_of
 from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor
+from simmodel.arch.dtype import bytes_for, per_byte, size_of
 from simmodel.arch.dtype import pack as pack_elements
-from simmodel.arch.dtype import per_byte, size_of
+from simmodel.arch.lazy_array import AnyArray, LazyArray, changed
 from simmodel.isa.region import Address, Operand
 
 
@@ -188,13 +190,18 @@ def _axes(weights: Access, found: Roles) -> tuple[tuple[int, ...], int | None, i
     return batch, axis(found.col), axis(found.k)
 
 
-def packed_bytes(pack: PackedWeights, plan: LayerPlan, data: Array) -> Iterator[tuple[str, Array]]:
+def packed_bytes(
+    pack: PackedWeights, plan: LayerPlan, data: AnyArray
+) -> Iterator[tuple[str, AnyArray]]:
     """Each buffer in DRAM, and what it holds of the weights `data`."""
     narrow = pack.narrow
     if narrow is None:
         yield pack.buffer, packed_data(pack, plan, data)
         return
-    yield pack.buffer, pack_elements(packed_data(pack, plan, narrow.values), narrow.dtype)
+    values = packed_data(pack, plan, narrow.values)
+    size = bytes_for(narrow.dtype, values.size)
+    raw = partial(pack_elements, name=narrow.dtype)
+    yield pack.buffer, LazyArray((size,), np.dtype(np.uint8), lambda: raw(np.asarray(values)))
     block = narrow.blocks[row_of(plan.tiled.layer.head)]
     if narrow.scale is None:
         scales = pack.parameters("scales", narrow.scale_type)
@@ -204,23 +211,31 @@ def packed_bytes(pack: PackedWeights, plan: LayerPlan, data: Array) -> Iterator[
         yield zeros.buffer, packed_data(zeros, plan, narrow.zeros, block)
 
 
-def packed_data(pack: PackedWeights, plan: LayerPlan, data: Array, block: int = 1) -> Array:
+def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int = 1) -> LazyArray:
     """The packed elements of `data`, one block after another; of the reduction each is for
     `block`."""
-    ordered = data.transpose(pack.order)
-    lead = len(pack.batch)
     depth = 1 if pack.k is None else data.shape[pack.k]
     cols, deep = _tile_cuts(plan, pack.columns, depth, block)
-    blocks = []
-    for index in np.ndindex(ordered.shape[:lead]):
-        matrix = ordered[index]
-        for start, stop in cols:
-            part = matrix[..., start:stop] if pack.col is not None else matrix
-            for low, high in deep:
-                axis = part.ndim - (2 if pack.col is not None else 1)
-                piece = part.take(range(low, high), axis) if len(deep) > 1 else part
-                blocks.append(np.ascontiguousarray(piece).ravel())
-    return np.concatenate(blocks)
+
+    def blocks() -> Iterator[Array]:
+        ordered = np.asarray(data).transpose(pack.order)
+        for index in np.ndindex(ordered.shape[: len(pack.batch)]):
+            matrix = ordered[index]
+            for start, stop in cols:
+                part = matrix[..., start:stop] if pack.col is not None else matrix
+                for low, high in deep:
+                    axis = part.ndim - (2 if pack.col is not None else 1)
+                    yield part.take(range(low, high), axis) if len(deep) > 1 else part
+
+    def pack_all() -> Array:
+        packed, end = np.empty(data.size, data.dtype), 0
+        for piece in blocks():
+            start, end = end, end + piece.size
+            packed[start:end].reshape(piece.shape)[...] = piece
+        assert end == data.size
+        return packed
+
+    return LazyArray((data.size,), data.dtype, pack_all)
 
 
 def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:
@@ -238,16 +253,16 @@ def packed_by_step(steps: Sequence[Step]) -> list[tuple[PackedWeights | None, ..
 
 def constants_of(
     graph: NestGraph, steps: Sequence[Step], packs: Sequence[Sequence[PackedWeights | None]]
-) -> dict[str, Array]:
+) -> dict[str, AnyArray]:
     """DRAM buffer -> raw elements, packed weights included; only what is read."""
-    data: dict[str, Array] = {}
+    data: dict[str, AnyArray] = {}
 
     def add(tensor: Tensor) -> None:
         buffer = tensor.storage.buffer
         if tensor.data is not None and buffer not in data:
             owner = graph.tensors[buffer]
             assert owner.data is not None
-            data[buffer] = np.ascontiguousarray(owner.data)
+            data[buffer] = changed(owner.data, partial(np.reshape, shape=-1))
 
     loaded = {(number, name) for (name, _), (number, _) in pinned_steps(steps).items()}
     for number, (step, own) in enumerate(zip(steps, packs, strict=True)):

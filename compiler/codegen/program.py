@@ -134,7 +134,7 @@ class ProgramCode(OffChip):
             tokens=tuple({**self.tokens, **others} for others in self.between),
             barriers=self.barriers,
             constants=tuple(
-                Constant(name, self.dram[name], data.reshape(-1), data.nbytes)
+                Constant(name, self.dram[name], data, data.nbytes)
                 for name, data in self.constants.items()
             ),
             buffers=tuple(self.buffers),

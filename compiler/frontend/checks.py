@@ -23,7 +23,7 @@ from compiler.frontend.reference_types import (
     outside,
     type_proto,
 )
-from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_op, label_of
+from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_const, is_op, label_of
 from compiler.frontend.shapes import RULES
 
 _REMEDY = "export it as standard operators or register it (docs/extending.md)"
@@ -108,7 +108,7 @@ def _refuse_scales(node: ir.Node) -> None:
         return
     scales = found.astype(np.float64).ravel()
     wrong = ~np.isfinite(scales)
-    if scales.size == 1 and const(input_of(node, 0)) is None:
+    if scales.size == 1 and not is_const(input_of(node, 0)):
         wrong |= scales <= 0
     if wrong.any():
         raise ValueError(

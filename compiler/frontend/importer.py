@@ -20,7 +20,6 @@ from typing import cast
 
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass, ShapeInferencePass
 
 from compiler.errors import CompilerError, Undecided, UnsupportedModel, on
@@ -60,8 +59,10 @@ from compiler.frontend.rewrite import (
     remove_dead,
     replace_outputs,
     required,
+    tensor_of,
 )
 from compiler.frontend.shapes import infer_node, schema_of
+from compiler.frontend.stored_tensors import is_outside, numbers_in, stored_tensor
 from compiler.passes import Count, run_pass
 
 NUMBERS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
@@ -100,6 +101,8 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
     graph = model.graph
     graph.name = name
+    for tensor in filter(is_outside, proto.graph.initializer):
+        graph.initializers[tensor.name].const_value = stored_tensor(tensor)
     _rename_apart(graph)
     _refuse_old(model, version)
     RemoveInitializersFromInputsPass()(model)
@@ -223,7 +226,7 @@ def _take_node(
         infer_node(node, graph.opset_imports)
     values = folded(node, graph.opset_imports, limit=options.limit)
     if values is not None:
-        _replace_by_constants(node, [(ir.tensor(each.values), each.terms) for each in values])
+        _replace_by_constants(node, [(tensor_of(each.values), each.terms) for each in values])
 
 
 def _replace_by_constants(
@@ -348,7 +351,7 @@ def constant_values(
 def _evaluate_model(part: onnx.ModelProto, name: str, compute: Compute | None) -> Array | None:
     if not part.graph.node:
         held = {tensor.name: tensor for tensor in part.graph.initializer}
-        return numpy_helper.to_array(held[name]) if name in held else None
+        return numbers_in(held[name]) if name in held else None
     try:
         values = const(load(part, name).graph.outputs[0])
     except CompilerError:

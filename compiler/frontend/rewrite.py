@@ -20,6 +20,7 @@ from compiler.errors import at_node, on, operator_name
 from compiler.frontend.shapes import infer_node
 from compiler.passes import ContractBroken, Pass, Result
 from simmodel.arch.dtype import EPSILON
+from simmodel.arch.lazy_array import LazyArray, cast
 
 ARCHGEN = "archgen"
 MICROSOFT = "com.microsoft"
@@ -52,6 +53,26 @@ def const(value: ir.Value | None) -> Array | None:
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     return value.const_value.numpy()
+
+
+def lazy(tensor: ir.TensorProtocol) -> LazyArray:
+    """The numbers of a tensor of a graph."""
+    return LazyArray(tuple(tensor.shape.numpy()), tensor.dtype.numpy(), tensor.numpy)
+
+
+def tensor_of(array: npt.ArrayLike | LazyArray, name: str | None = None) -> ir.TensorProtocol:
+    """`array` as a tensor of a graph."""
+    if not isinstance(array, LazyArray):
+        return ir.tensor(np.asarray(array), name=name)
+    kind = ir.DataType.from_numpy(array.dtype)
+    return ir.LazyTensor(
+        lambda: ir.tensor(np.asarray(array)), kind, ir.Shape(array.shape), name=name
+    )
+
+
+def is_const(value: ir.Value | None) -> bool:
+    """Whether `value` is an initializer, whose numbers `const` gives."""
+    return value is not None and value.const_value is not None and not value.is_graph_input()
 
 
 def scalar(value: ir.Value | None) -> float | None:
@@ -223,11 +244,14 @@ class Rewriter:
         if composite is not None:
             self.props[COMPOSITE] = composite
 
-    def constant(self, array: npt.ArrayLike, dtype: ir.DataType | None = None) -> ir.Value:
+    def constant(
+        self, array: npt.ArrayLike | LazyArray, dtype: ir.DataType | None = None
+    ) -> ir.Value:
         """A new initializer, of `dtype` where given; `array` is copied only to convert it."""
-        values = np.asarray(array, None if dtype is None else dtype.numpy())
+        values = array if isinstance(array, LazyArray) else np.asarray(array)
+        values = values if dtype is None else cast(values, dtype.numpy())
         name = fresh_name(self.graph, f"{self.stem}_const")
-        made = ir.val(name, const_value=ir.tensor(values, name=name))
+        made = ir.val(name, const_value=tensor_of(values, name))
         self.graph.register_initializer(made)
         return made
 
@@ -238,18 +262,22 @@ class Rewriter:
         count = len(node.outputs)
         return self.node(node.op_type, inputs, {**attributes, **changed}, node.domain, count)
 
-    def like(self, array: npt.ArrayLike, value: ir.Value, terms: Array | float = 0.0) -> ir.Value:
+    def like(
+        self, array: npt.ArrayLike | LazyArray, value: ir.Value, terms: Array | float = 0.0
+    ) -> ir.Value:
         """A new initializer of the element type of `value`; `terms` as in `terms_of`, to which is
         added what a half-precision type loses."""
         return self.rounded(array, value.dtype, terms)
 
     def rounded(
-        self, array: npt.ArrayLike, dtype: ir.DataType | None, terms: Array | float = 0.0
-    ) -> ir.Value:
+        self, array: npt.ArrayLike | LazyArray, dtype: ir.DataType | None,
+        terms: Array | float = 0.0,
+    ) -> ir.Value:  # fmt: skip
         """As `like`, of an element type."""
         made = self.constant(array, dtype)
         made.meta[TERMS] = terms
-        if made.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+        half = made.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+        if half and not isinstance(array, LazyArray):
             rounded = made.const_value.numpy()  # type: ignore[union-attr]
             off: Array = np.abs(np.asarray(array).astype(np.float64) - rounded.astype(np.float64))
             if off.any() and np.isfinite(off).all():
@@ -327,7 +355,7 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
         new.type, new.shape = source.type, source.shape
         graph.insert_before(anchor, copy)
     elif source.const_value is not None:  # a tensor of the file would be renamed there as well
-        numbers = ir.tensor(source.const_value.numpy(), dtype=source.dtype)
+        numbers = tensor_of(lazy(source.const_value))
         new = ir.val(fresh_name(graph, f"{source.name}_copy"), const_value=numbers)
         new.meta.update(source.meta)
         graph.register_initializer(new)

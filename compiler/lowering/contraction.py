@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from compiler.lowering.node import Lowering, Node, NoNest, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
 from simmodel.arch.dtype import is_float
+from simmodel.arch.lazy_array import AnyArray, changed
 
 # Windows that slide.
 
@@ -74,9 +76,9 @@ def conv(node: Node) -> None:
     """Convolution in one or two spatial dimensions, or in the planes of three, with groups; of
     integers with requantization."""
     codes, x = codes_of(node), node.tensor(0)
-    if node.data(1) is None:
+    kernel = node.numbers(1)
+    if kernel is None:
         raise NoNest("Conv with computed weights")
-    kernel = node.constant(1)
     window = window_of(node, kernel.shape[2:])
     if len(window) not in (1, 2):
         raise NoNest(f"{node.op} in {len(window)} dimensions")
@@ -93,24 +95,26 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def windows(
-    node: Node, x: Tensor, out: Tensor, weights: tuple[str, Array], window: Window,
+    node: Node, x: Tensor, out: Tensor, weights: tuple[str, AnyArray], window: Window,
     codes: dict[str, Any],
 ) -> None:  # fmt: skip
     """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
     name, kernel = weights
     if kernel.ndim > 2 + len(window):
-        name, kernel = f"{name}.planes", kernel.reshape(*kernel.shape[:2], *kernel.shape[3:])
+        kernel = changed(kernel, _in_shape(*kernel.shape[:2], *kernel.shape[3:]))
+        name = f"{name}.planes"
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
     depthwise = groups > 1 and channels == width == 1
     lead = 1 if groups > 1 and not depthwise else 0
     if depthwise:
-        name, kernel = f"{name}.depthwise", kernel.reshape(kernel.shape[0], *kernel.shape[2:])
+        kernel = changed(kernel, _in_shape(kernel.shape[0], *kernel.shape[2:]))
+        name = f"{name}.depthwise"
     elif groups > 1:
         x = node.split_axis(x, 1, groups, f"{out.name}.groups")
         out = node.split_axis(out, 1, groups, f"{out.name}.grouped")
         name = f"{name}.{groups}groups"
-        kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
+        kernel = changed(kernel, _in_shape(groups, width, channels, *kernel.shape[2:]))
     narrow = None if groups > 1 else narrow_of(node.value(1))
     # Of any weight of a convolution.
     w = node.build.constant(name, kernel, None, float(np.max(uncertain(node.value(1)))), narrow)
@@ -130,6 +134,10 @@ def windows(
     )
     dims = [*_out_dims(out.shape), *inner, *tap_dims(window)]
     _finish(node, out, dims, reads, codes, tuple(range(1, 2 + lead)))
+
+
+def _in_shape(*shape: int) -> Callable[[Array], Array]:
+    return partial(np.reshape, shape=shape)
 
 
 def _subsampled(node: Node, x: Tensor, window: Window) -> tuple[Tensor, Window]:

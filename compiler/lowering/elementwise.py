@@ -131,8 +131,8 @@ def _by_constant(node: Node) -> bool:
     precisely as a division would compute.
     """
     places = (1,) if node.op == "Div" else (1, 0)
-    place = next((p for p in places if node.data(p) is not None), None)
-    if place is None or node.data(1 - place) is not None or np.any(uncertain(node.value(place))):
+    place = next((p for p in places if node.numbers(p) is not None), None)
+    if place is None or node.numbers(1 - place) is not None or np.any(uncertain(node.value(place))):
         return False
     x, factors = node.tensor(1 - place), node.constant(place).astype(np.float64)
     if node.op == "Div":

@@ -25,6 +25,7 @@ from compiler.lowering.node import (
     Node,
     NoNest,
     nest_shape,
+    numbers_of,
     numpy_type,
     port_type,
     uncertain,
@@ -33,6 +34,7 @@ from compiler.tensor_ir.build import NestGraphBuilder
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.base import Registry
 from simmodel.arch.dtype import NAMES, WIDER
+from simmodel.arch.lazy_array import cast
 
 TABLE: dict[str, Lowering] = Registry(
     "operator",
@@ -71,9 +73,10 @@ def lower(model: ir.Model, real: str, limits: LoweringLimits | None = None) -> N
             with on(at_node(node.name, operator_name(node.op_type, node.domain))):
                 _lower_node(node, build, model, limits)
         for value in graph.outputs:
-            if str(value.name) not in build.tensors and value.const_value is not None:
-                data = value.const_value.numpy().astype(numpy_type(value), copy=False)
-                build.constant(str(value.name), data, uncertain=uncertain(value))
+            data = numbers_of(value)
+            if str(value.name) not in build.tensors and data is not None:
+                numbers = cast(data, numpy_type(value))
+                build.constant(str(value.name), numbers, uncertain=uncertain(value))
         ports = {str(v.name): port_type(v) for v in (*graph.inputs, *graph.outputs)}
     except NoNest as why:
         where = at_node(build.origin, build.kind) if build.origin else build.name

@@ -10,11 +10,12 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
-from compiler.frontend.rewrite import UNIT, terms_of
+from compiler.frontend.rewrite import UNIT, lazy, terms_of
 from compiler.passes import Count
 from compiler.tensor_ir.build import NestGraphBuilder, reshaped
 from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.dtype import NAMES, NUMPY, WIDER, widened
+from simmodel.arch.lazy_array import LazyArray, cast
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,14 @@ class Node:
             raise NoNest(f"{self.op} without input {position}")
         return value
 
-    def data(self, position: int) -> Array | None:
+    def numbers(self, position: int) -> LazyArray | None:
         """Constant data of input `position`, or None when it is computed or missing."""
-        if not self.has(position):
-            return None
-        constant = self.value(position).const_value
-        return None if constant is None else constant.numpy()
+        return numbers_of(self.value(position)) if self.has(position) else None
+
+    def data(self, position: int) -> Array | None:
+        """The same, made."""
+        found = self.numbers(position)
+        return None if found is None else np.asarray(found)
 
     def constant(self, position: int) -> Array:
         """Constant data of input `position`; NoNest without it."""
@@ -81,11 +84,11 @@ class Node:
     def tensor(self, position: int, dtype: str | None = None) -> Tensor:
         """Input `position`; a constant is converted to element type `dtype`."""
         value = self.value(position)
-        data = self.data(position)
+        data = self.numbers(position)
         if data is not None:
-            data = data.astype(numpy_type(value), copy=False)
+            numbers, name = cast(data, numpy_type(value)), str(value.name)
             narrow = None if dtype is not None else narrow_of(value)
-            return self.build.constant(str(value.name), data, dtype, uncertain(value), narrow)
+            return self.build.constant(name, numbers, dtype, uncertain(value), narrow)
         return self.build.tensors[str(value.name)]
 
     @property
@@ -126,6 +129,11 @@ class Node:
         """A view of `x` with an axis as `parts` times the rest of it."""
         shape = (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1 :])
         return self.build.view(name, x, reshaped(*shape))
+
+
+def numbers_of(value: ir.Value) -> LazyArray | None:
+    """Constant data of a value, or None when it is computed."""
+    return None if value.const_value is None else lazy(value.const_value)
 
 
 def uncertain(value: ir.Value) -> Array | float:

@@ -37,7 +37,7 @@ def gather_by_comparison(node: Node) -> tuple[Nest, ...]:
     """Nests that compare each index with all positions of a short axis. Empty: another operator,
     constant indices, or too many of them."""
     pick = pick_of(node)
-    if pick is None or node.data(1) is not None:
+    if pick is None or node.numbers(1) is not None:
         return ()
     table, index, axis = node.tensor(0), node.tensor(1), pick.axis
     extent, made = table.shape[axis], node.shape()

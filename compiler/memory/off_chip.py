@@ -15,8 +15,9 @@ from compiler.errors import DoesNotFit
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, place
 from compiler.schedule_ir.group import Shared
-from compiler.tensor_ir.nest import Array, HostNode, NestGraph
+from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.dtype import size_of
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 from simmodel.program.program import Buffer
@@ -29,7 +30,7 @@ class OffChip:
     graph: NestGraph
     arch: Arch
     steps: Sequence[Step]
-    constants: Mapping[str, Array]
+    constants: Mapping[str, AnyArray]
     """DRAM buffer -> raw elements, packed weights included; only what is read."""
 
     def check(self) -> None:

@@ -28,10 +28,11 @@ import numpy as np
 from compiler.numerics.host_error import host_error, moved_by, read_on, tied
 from compiler.numerics.memo import Memo
 from compiler.numerics.nest_error import RoundingModel, against_order, against_reference
-from compiler.numerics.provenance import Known, lost_constants
+from compiler.numerics.provenance import Known, lost_constant
 from compiler.tensor_ir.arithmetic import beyond_fp32, code, function_of, in_type
 from compiler.tensor_ir.interpreter import (
     Host,
+    TensorViews,
     feed_one,
     over_loops,
     raw_move,
@@ -143,7 +144,7 @@ def compute_expected_values(
 class _Values:
     """All tensors of a graph in one arithmetic, and their error bounds."""
 
-    def __init__(self, tensors: dict[str, Array], graph: NestGraph) -> None:
+    def __init__(self, tensors: TensorViews, graph: NestGraph) -> None:
         self.tensors = tensors
         self._graph = graph
         self._errors: dict[str, Array] = {}
@@ -186,9 +187,9 @@ class _Recomputation:
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
         self.model = _Values(views(recipe.graph, wide=True), recipe.graph)
         for tensor in recipe.graph.tensors.values():
-            if tensor.exact is not None and beyond_fp32(tensor.exact).any():
-                large = np.where(beyond_fp32(tensor.exact), np.inf, 0.0)
-                self.model.set_error(tensor.name, large)
+            doubles = tensor.exact is not None and tensor.exact.dtype == np.float64
+            if doubles and (large := beyond_fp32(np.asarray(tensor.exact))).any():
+                self.model.set_error(tensor.name, np.where(large, np.inf, 0.0))
             elif np.any(tensor.uncertain):
                 # Weights that are 0 are neighbours of those that are not, and may be off as well.
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
@@ -203,7 +204,9 @@ class _Recomputation:
         }
         self.forms = {**forms, **recipe.kernels}
         """Tensor -> the user's form or kernel that computes it, and its source location."""
-        self.found = ExpectedValues({}, {}, {}, [], [*lost_constants(recipe.graph)])
+        self.found = ExpectedValues({}, {}, {}, [], [])
+        self._looked_at: set[str] = set()
+        """Buffers of constants."""
 
     def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> ExpectedValues:
         graph = self.recipe.graph
@@ -223,17 +226,22 @@ class _Recomputation:
                 again = self._take_host(stage, stored)
             for name in () if stage.nests else stage.computed_tensors:
                 self._record_source_values(name, as_stored=not again)
+        constants = (tensor.name for tensor in graph.tensors.values() if tensor.exact is not None)
+        self._note_lost_constants(constants, self.machine.tensors, self.model.tensors)
         return self.found
 
     def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
         """Compute a nest in both arithmetics. Stored values of the program replace the machine's at
         once: later operators start from them."""
         name, machine, model = nest.tensor, self.machine, self.model
-        self.memo.run(nest, machine.tensors)
+        stored_values = machine.tensors.of(nest)
+        self.memo.run(nest, stored_values)
         how = against_order(stage.sums.get(name, "fp32"))
         known = {access.tensor: machine.error_of(access.tensor) for access in nest.reads}
-        error = self.memo.error(nest, machine.tensors, known, how)
+        error = self.memo.error(nest, stored_values, known, how)
         read, errors = self._as_model_reads(nest.reads, nest.origin)
+        self._note_lost_constants(read, stored_values, read)
+        del stored_values
         tensors = {**read, name: model.tensors[name]}
         self.memo.run(nest, tensors)
         self._note_losses(nest)
@@ -319,6 +327,7 @@ class _Recomputation:
         """Gather rows, or scatter new ones, in both arithmetics; any value if the index is
         uncertain."""
         read = (pick.given, pick.update) if isinstance(pick, Put) else (pick.table,)
+        self._note_lost_constants(read, self.machine.tensors, self.model.tensors)
         for values in (self.machine, self.model):
             tensors, unsure = values.tensors, values.error_of(pick.index)
             found = np.zeros(tensors[name].shape, np.float32)
@@ -420,6 +429,20 @@ class _Recomputation:
         if apart:
             self.model.set_error(name, np.nan_to_num(np.maximum.reduce(apart)))
 
+    def _note_lost_constants(
+        self, names: Iterable[str], stored: Mapping[str, Array], exact: Mapping[str, Array]
+    ) -> None:
+        """Note constants that their element type cannot hold, each of which is looked at once."""
+        for name in names:
+            tensor = self.recipe.graph.tensors[name]
+            if tensor.exact is None or tensor.storage.buffer in self._looked_at:
+                continue
+            self._looked_at.add(tensor.storage.buffer)
+            doubles = tensor.exact.dtype == np.float64  # the model computes with them in fp32
+            values = np.asarray(tensor.exact) if doubles else exact[name]
+            if (lost := lost_constant(tensor, stored[name], values)) is not None:
+                self.found.losses.append(lost)
+
     def _note_losses(self, nest: Nest) -> None:
         """Note values that the machine's element type makes infinite or undefined, but the model's
         does not."""
@@ -439,13 +462,13 @@ class _Recomputation:
         )
 
 
-def _as_on_machine(recipe: VerificationPlan) -> dict[str, Array]:
+def _as_on_machine(recipe: VerificationPlan) -> TensorViews:
     """Arrays for all tensors: views of shared buffers, or wider ones if a step keeps them wider."""
     tensors = views(recipe.graph)
     for stage in recipe.stages:
         for name, kind in stage.kinds.items():
-            if NUMPY[kind] != tensors[name].dtype:
-                tensors[name] = np.zeros(tensors[name].shape, NUMPY[kind])
+            if NUMPY[kind] != tensors.dtype(name):
+                tensors[name] = np.zeros(recipe.graph.tensors[name].shape, NUMPY[kind])
     return tensors
 
 
@@ -517,7 +540,7 @@ def _reads_and_writes(
             yield (known[0].origin if known else host.origin).split("+"), (), name
 
 
-def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> dict[str, list[Nest]]:
+def _stored_copies(recipe: VerificationPlan, tensors: TensorViews) -> dict[str, list[Nest]]:
     """By buffer, nests that store what lies there, from which it can be had again: as it is, or
     the real values of its steps."""
     found: dict[str, list[Nest]] = {}
@@ -526,7 +549,7 @@ def _stored_copies(recipe: VerificationPlan, tensors: Mapping[str, Array]) -> di
             read = nest.operands[0]
             if nest.tensor not in stage.stored:
                 continue
-            source, target = tensors[read.tensor].dtype, tensors[nest.tensor].dtype
+            source, target = tensors.dtype(read.tensor), tensors.dtype(nest.tensor)
             plain = replace(nest, operands=(replace(read, scale=None, zero=0),))
             decodes = read.scale is not None and raw_move(plain, target, target)
             if raw_move(nest, source, target) or (decodes and NAMES[target] in FLOATS):

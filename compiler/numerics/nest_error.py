@@ -25,7 +25,7 @@ from itertools import product as combinations
 
 import numpy as np
 
-from compiler.tensor_ir.arithmetic import encoded, function_of
+from compiler.tensor_ir.arithmetic import Cut, blocks, encoded, function_of
 from compiler.tensor_ir.interpreter import (
     at_first,
     centred,
@@ -39,7 +39,7 @@ from compiler.tensor_ir.interpreter import (
     real,
     within_loops,
 )
-from compiler.tensor_ir.nest import Access, Array, Nest
+from compiler.tensor_ir.nest import Access, Array, Nest, at
 from simmodel.arch.dtype import EPSILON, NAMES, limits, real_limits
 from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
@@ -96,6 +96,11 @@ class _Bounded:
     values: Array
     error: Array | None
 
+    def part(self, shape: tuple[int, ...], cut: Cut) -> _Bounded:
+        """Some of them, broadcast to `shape`."""
+        error = None if self.error is None else np.broadcast_to(self.error, shape)[cut]
+        return _Bounded(np.broadcast_to(self.values, shape)[cut], error)
+
     def wider(self, more: Array) -> _Bounded:
         """The same values, with `more` error."""
         return _Bounded(self.values, more if self.error is None else self.error + more)
@@ -128,7 +133,53 @@ def forward_error(
     if tensors[nest.tensor].size == 0 or repeated(nest, tensors, errors, how):
         return None
     with np.errstate(all="ignore"):
+        return _bound_in_parts(nest, tensors, errors, how)
+
+
+_AT_ONCE = 1 << 22
+"""Weights of a product that are looked at together."""
+
+
+def _bound_in_parts(
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
+) -> Array | None:
+    """The bound, of a product with many weights for some of its columns after the other."""
+    whole, last = tensors[nest.tensor], nest.operands[-1]
+    wide = [d for d in range(nest.rank) if not nest.operands[0].uses(d) and last.uses(d)]
+    dim = max(wide, key=lambda d: nest.dims[d].extent, default=None)
+    size, names = tensors[last.tensor].size, [access.tensor for access in nest.reads]
+    plain = len({*names}) == len(names) and all(_cuts_alone(a, dim) for a in nest.reads)
+    if dim is None or size <= _AT_ONCE or not plain:
         return _NestErrors(nest, tensors, errors, how).bound()
+    extent, found = nest.dims[dim].extent, None
+    step = max(1, extent * _AT_ONCE // size)
+    for start in range(0, extent, step):
+        cut = slice(start, min(start + step, extent))
+        columns = (*[slice(None)] * dim, cut)
+        dims = list(nest.dims)
+        dims[dim] = replace(dims[dim], extent=cut.stop - start)
+        ours = {a.tensor: _cut_of(tensors[a.tensor], a, dim, cut) for a in nest.reads}
+        own = {
+            a.tensor: _cut_of(error, a, dim, cut)
+            for a in nest.reads
+            if (error := errors.get(a.tensor)) is not None
+        }
+        part = replace(nest, dims=tuple(dims))
+        bound = _NestErrors(part, ours | {nest.tensor: whole[columns]}, own, how).bound()
+        if bound is not None:
+            found = np.zeros(whole.shape, bound.dtype) if found is None else found
+            found[columns] = bound
+    return found
+
+
+def _cut_of(values: Array, access: Access, dim: int, cut: slice) -> Array:
+    return values[tuple(cut if each.coefficient(dim) else slice(None) for each in access.index)]
+
+
+def _cuts_alone(access: Access, dim: int | None) -> bool:
+    """Whether `access` reads at each position of loop `dim` just that position of one axis."""
+    along = [each for each in access.index if dim is not None and each.coefficient(dim)]
+    return access.pad is None and all(each == at(dim or 0) for each in along)
 
 
 def repeated(
@@ -407,6 +458,21 @@ def _at(
     how: RoundingModel,
 ) -> _Bounded:  # fmt: skip
     """A function at its operands."""
+    shape = np.broadcast_shapes(*(each.values.shape for each in operands))
+    values, error = np.empty(shape), None
+    for cut in blocks(shape):
+        found = _at_some(name, function, [o.part(shape, cut) for o in operands], parameters, how)
+        values[cut] = found.values
+        if found.error is not None:
+            error = np.zeros(shape) if error is None else error
+            error[cut] = found.error
+    return _Bounded(values, error)
+
+
+def _at_some(
+    name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
+    how: RoundingModel,
+) -> _Bounded:  # fmt: skip
     values = function.apply(*(each.values for each in operands), *parameters)
     values = np.asarray(values, np.float64)
     found = _Bounded(values, _function_change(name, function, operands, parameters, values))

@@ -6,7 +6,7 @@ of the model into several.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import ml_dtypes
@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.frontend.rewrite import names_of, origin_of, runs_of
-from compiler.tensor_ir.nest import Array, NestGraph
+from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.dtype import NAMES
 
 
@@ -78,15 +78,16 @@ def source_values(model: ir.Model) -> Known:
 # Constants whose element type on the machine cannot hold them.
 
 
-def lost_constants(graph: NestGraph) -> Iterator[str]:
-    """Constants that underflow in their element type, or exceed it, in words."""
-    for tensor in graph.tensors.values():
-        if tensor.data is None or tensor.exact is None or tensor.storage.buffer != tensor.name:
-            continue
-        limits = ml_dtypes.finfo(tensor.data.dtype)  # type: ignore[no-untyped-call]
-        vanished = (tensor.data == 0) & (tensor.exact != 0)
-        beyond = np.isfinite(tensor.exact) & (np.abs(tensor.exact) > float(limits.max))
-        if beyond.any() or (vanished.any() and not np.any(tensor.data)):
-            at = int(np.argmax(beyond if beyond.any() else vanished))
-            was, became = float(tensor.exact.flat[at]), float(tensor.data.flat[at])
-            yield f"{tensor.name}: {was:.3g} is {became:.3g} in {tensor.dtype}"
+def lost_constant(tensor: Tensor, data: Array, exact: Array) -> str | None:
+    """That a constant underflows in its element type, or exceeds it, in words."""
+    limit = float(ml_dtypes.finfo(data.dtype).max)  # type: ignore[no-untyped-call]
+    lost = None
+    if not -limit <= exact.min(initial=0) <= exact.max(initial=0) <= limit:
+        lost = np.isfinite(exact) & (np.abs(exact) > limit)
+    if (lost is None or not lost.any()) and not np.any(data):
+        lost = exact != 0
+    if lost is None or not lost.any():
+        return None
+    at = int(np.argmax(lost))
+    was, became = float(exact.flat[at]), float(data.flat[at])
+    return f"{tensor.storage.buffer}: {was:.3g} is {became:.3g} in {tensor.dtype}"

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.tensor_ir.build import rounds, within
+from compiler.tensor_ir.build import within
 from compiler.tensor_ir.nest import (
     Array,
     Dim,
@@ -30,6 +30,7 @@ from compiler.tensor_ir.nest import (
 )
 from compiler.tensor_ir.registers import Point, edge_of
 from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa.region import Register
 
 Constants = Callable[[Collection[str], Mapping[str, int]], Mapping[str, Array]]
@@ -166,12 +167,14 @@ def _as_at_edge(row: Array | None, shape: tuple[int, ...]) -> Array | None:
     return np.pad(row, [(0, m - n) for n, m in zip(row.shape, shape, strict=True)])
 
 
-def begins_alike(ours: Array | None, right: Array | None) -> bool:
+def begins_alike(ours: AnyArray | None, right: AnyArray | None) -> bool:
     """Whether one of two constants of equal rank is a prefix of the other along every axis."""
     if ours is None or right is None:
         return ours is right
+    if ours.dtype != right.dtype:
+        return False
     both = tuple(slice(0, min(n, m)) for n, m in zip(ours.shape, right.shape, strict=True))
-    return ours.dtype == right.dtype and ours[both].tobytes() == right[both].tobytes()
+    return np.asarray(ours)[both].tobytes() == np.asarray(right)[both].tobytes()
 
 
 # Constants inside of what the host runs that follow from a length: handed to it like any tensor.
@@ -271,6 +274,6 @@ def mean_scale_of(
         return "its mean is over nothing at some lengths"
     exact = (over[tuple([-1] * over.ndim)] / over)[..., np.newaxis].astype(np.float32)
     data = exact.astype(NUMPY[real])
-    kept = exact if rounds(exact, data) else None
+    kept = None if exact.dtype == data.dtype else exact
     table, row = _table_row(f"{name}.share", data, kept, on, (1,), real)
     return table, Tensor(f"{name}.share", (1,), real, row, data.reshape(-1)[-1:])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -22,6 +23,7 @@ from compiler.tensor_ir.nest import (
     with_sources,
 )
 from compiler.tensor_ir.registers import below, lengths_among, values_at
+from simmodel.arch.lazy_array import changed
 from simmodel.isa.region import Register
 
 
@@ -67,13 +69,13 @@ def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, 
     moved = below(tensor.storage.registers, registers, values)
     storage = replace(tensor.storage, offset=tensor.storage.offset - moved, registers=())
     tensor = with_sources(tensor, lambda each: _tensor(each, registers, values))
-    uncertain = tensor.uncertain
+    begin, uncertain = partial(_beginning, shape=shape), tensor.uncertain
     if isinstance(uncertain, np.ndarray):
-        uncertain = _beginning(np.broadcast_to(uncertain, tensor.shape), shape)
+        uncertain = begin(np.broadcast_to(uncertain, tensor.shape))
     return replace(
         tensor, shape=shape, storage=storage, counts=(),
-        data=None if tensor.data is None else _beginning(tensor.data, shape),
-        exact=None if tensor.exact is None else _beginning(tensor.exact, shape),
+        data=None if tensor.data is None else changed(tensor.data, begin),
+        exact=None if tensor.exact is None else changed(tensor.exact, begin),
         uncertain=uncertain, narrow=tensor.narrow if shape == tensor.shape else None,
     )  # fmt: skip
 
@@ -88,8 +90,8 @@ def _constant_from_table(tensor: Tensor, table: Tensor) -> Tensor:
         steps = [step * values.itemsize for step in tensor.storage.strides]
         return np.ascontiguousarray(as_strided(first, tensor.shape, steps))
 
-    exact = None if table.exact is None else row(table.exact)
-    return replace(tensor, data=row(table.data), exact=exact, narrow=None)
+    exact = None if table.exact is None else row(np.asarray(table.exact))
+    return replace(tensor, data=row(np.asarray(table.data)), exact=exact, narrow=None)
 
 
 def _beginning(values: Array, shape: tuple[int, ...]) -> Array:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from compiler.cost.transfer import Flows
 from compiler.passes import Count, ensured
 from compiler.target.bind import possible, unsupported
@@ -216,7 +218,7 @@ class _Fusion:
         tensor = self.tensors[access.tensor]
         data = tensor.data if tensor.exact is None else tensor.exact
         if data is not None and data.size == 1 and access.scale is None:
-            return float(data.reshape(()))
+            return float(np.asarray(data).item())
         at = self.made.get(access.tensor)
         nest = None if at is None or at not in cut else self._nest(at)
         if nest is None:

@@ -109,11 +109,11 @@ def _sums_lack(nest: Nest, tensors: Mapping[str, Tensor]) -> str | None:
         for axis, affine in enumerate(right.index)
         if any(dim >= nest.rank for dim, _ in affine.terms)
     )
-    centred = weights.astype(np.int64) - right.zero
+    centred = np.asarray(weights, np.int64) - right.zero
     up, down = (np.clip(sign * centred, 0, None).sum(inner) for sign in (1, -1))
     low, high = (end - left.zero for end in limits(tensors[left.tensor].dtype))
     bias = None if nest.bias is None else tensors[nest.bias.tensor].data
-    added = np.int64(0) if bias is None else bias.astype(np.int64)
+    added = np.int64(0) if bias is None else np.asarray(bias, np.int64)
     least = (up * low - down * high + np.minimum(added, 0)).min()
     most = (up * high - down * low + np.maximum(added, 0)).max()
     if limits("int32")[0] <= least and most <= limits("int32")[1]:

@@ -6,7 +6,10 @@ rounding tie keeps its integer exactly, and one that may overflow may be infinit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from types import EllipsisType
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -45,27 +48,53 @@ def computes_exactly(nest: Nest, kinds: Mapping[str, str]) -> bool:
 def encoded(nest: Nest, values: Array, error: Array, out: Array) -> Array | None:
     """Largest change of the stored result of `nest` when its real `values` change within `error`,
     in steps of stored values. None: there is none."""
-    middle = _as_stored(nest, values, out)
-    largest = np.zeros(out.shape)
+    largest, kind = np.zeros(out.shape, np.float32), out.dtype
+    values, error = (np.broadcast_to(each, out.shape) for each in (values, error))
+    for cut in blocks(out.shape):
+        largest[cut] = _largest_change(nest, values[cut], error[cut], kind)
+    return largest if largest.any() else None
+
+
+Cut = tuple[slice | EllipsisType, ...]
+_BLOCK = 1 << 15
+"""Elements of which several doubles each lie in a processor's cache."""
+
+
+def blocks(shape: Sequence[int]) -> Iterator[Cut]:
+    """Where parts of an array lie, along its longest axis, that are worked on one by one: element
+    by element is much faster so, and takes no memory for all of it."""
+    longest = max(shape, default=0)
+    if longest < 2 or 0 in shape:
+        yield (...,)
+        return
+    lead = [slice(None)] * list(shape).index(longest)
+    step = max(1, _BLOCK * longest // math.prod(shape))
+    for start in range(0, longest, step):
+        yield (*lead, slice(start, start + step), ...)
+
+
+def _largest_change(nest: Nest, values: Array, error: Array, kind: np.dtype[Any]) -> Array:
+    """As `encoded`, as fp64."""
+    middle = _as_stored(nest, values, kind)
+    largest = np.zeros(values.shape)
     for end in (values - error, values + error):
-        change = np.abs(_as_stored(nest, end, out) - middle)
+        change = np.abs(_as_stored(nest, end, kind) - middle)
         largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
     undefined = np.isnan(middle) & (error == 0)
-    largest = np.where(np.isnan(error), np.inf, np.where(undefined, 0.0, largest))
-    return largest.astype(np.float32) if largest.any() else None
+    return np.where(np.isnan(error), np.inf, np.where(undefined, 0.0, largest))
 
 
-def _as_stored(nest: Nest, values: Array, out: Array) -> Array:
-    """`values` as the type of `out` stores them, as fp64.
+def _as_stored(nest: Nest, values: Array, kind: np.dtype[Any]) -> Array:
+    """`values` as the type `kind` stores them, as fp64.
 
-    Real values are fp32 before they are stored: a value beside a tie of `out` is a tie there.
+    Real values are fp32 before they are stored: a value beside a tie of `kind` is a tie there.
     """
-    integral = out.dtype.kind in "iu" and nest.scale is None and nest.multiplier is None
-    if out.dtype != np.float64 and not integral:
+    integral = kind.kind in "iu" and nest.scale is None and nest.multiplier is None
+    if kind != np.float64 and not integral:
         values = values.astype(np.float32).astype(np.float64)
     if not nest.unclipped:
         values = np.clip(values, nest.low, nest.high)
-    stored = np.empty(out.shape, out.dtype)
+    stored = np.empty(values.shape, kind)
     encode(values, code(nest.scale, nest.zero), stored)
     return infinities_to_limit(stored)
 

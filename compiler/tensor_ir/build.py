@@ -35,6 +35,7 @@ from compiler.tensor_ir.nest import (
     row_major,
 )
 from simmodel.arch.dtype import NAMES, NUMPY, is_float
+from simmodel.arch.lazy_array import AnyArray, LazyArray, changed
 
 
 @dataclass
@@ -69,7 +70,7 @@ class NestGraphBuilder:
     def constant(
         self,
         name: str,
-        data: Array,
+        data: AnyArray,
         dtype: str | None = None,
         uncertain: Array | float = 0.0,
         narrow: Narrow | None = None,
@@ -80,14 +81,14 @@ class NestGraphBuilder:
         key = name if dtype == self.stored(data.dtype) else f"{name}:{dtype}"
         if key in self.tensors:
             return self.tensors[key]
-        data = np.asarray(data, order="C")
-        raw = np.asarray(within(data, dtype), dtype=NUMPY[dtype], order="C")
-        self.create(key, raw.shape, dtype)
-        exact = data if rounds(data, raw) else None
+        raw = converted(data, dtype)
+        made = self.create(key, raw.shape, dtype)
         if narrow is not None and not np.array_equal(narrow.wide(dtype), raw):
             narrow = None
+        kind = NAMES[data.dtype]
+        real = is_float(kind) and is_float(dtype) and kind != dtype
         self.tensors[key] = replace(
-            self.tensors[key], data=raw, exact=exact, uncertain=uncertain, narrow=narrow
+            made, data=raw, exact=data if real else None, uncertain=uncertain, narrow=narrow
         )
         return self.tensors[key]
 
@@ -99,7 +100,7 @@ class NestGraphBuilder:
         seen = change(base)
         start, end = (each.__array_interface__["data"][0] for each in (base, seen))
         offset = storage.offset + (end - start if seen.size else 0)
-        data, exact = (None if v is None else change(v) for v in (like.data, like.exact))
+        data, exact = (None if v is None else changed(v, change) for v in (like.data, like.exact))
         uncertain = like.uncertain
         if isinstance(uncertain, np.ndarray):
             uncertain = change(np.ascontiguousarray(np.broadcast_to(uncertain, like.shape)))
@@ -181,16 +182,13 @@ def _is_dot_products(nest: Nest) -> bool:
     return nest.contraction and plain and bool(free) and pairs
 
 
-def rounds(data: Array, raw: Array) -> bool:
-    """Whether some of the real values `data` differ in `raw`."""
-    if not np.issubdtype(data.dtype, np.floating) or raw.dtype == data.dtype:
-        return False
-    # Where some do, most do: a few tell without a copy of all.
-    few = (slice(1),) * (data.ndim - 1)
-    return any(
-        not np.array_equal(raw[part].astype(data.dtype), data[part], equal_nan=True)
-        for part in (few, ())
-    )
+def converted(data: AnyArray, dtype: str) -> LazyArray:
+    """`data` as elements of type `dtype`."""
+
+    def raw() -> Array:
+        return np.asarray(within(np.asarray(data), dtype), NUMPY[dtype], order="C")
+
+    return LazyArray(data.shape, NUMPY[dtype], raw)
 
 
 def within(data: Array, dtype: str) -> Array:

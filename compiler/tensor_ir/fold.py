@@ -13,6 +13,7 @@ from compiler.tensor_ir.bounds import representable
 from compiler.tensor_ir.build import copies, identity
 from compiler.tensor_ir.nest import (
     Access,
+    Array,
     HostNode,
     Nest,
     NestGraph,
@@ -32,6 +33,7 @@ from compiler.tensor_ir.rewrite import (
     writes_of,
 )
 from simmodel.arch.dtype import NUMPY, is_float
+from simmodel.arch.lazy_array import LazyArray
 
 
 class _Merging:
@@ -261,10 +263,14 @@ def as_real(
     if tensor.dtype == kind and factor == 1.0:
         return read
     name = ":".join([tensor.name, kind, *([f"{read.zero}"] if read.zero else [])])
-    data = tensor.data if tensor.exact is None else tensor.exact
-    if data is not None:
-        data = (data.astype("float32") - np.float32(read.zero)) * np.float32(factor)
-        data = data.astype(NUMPY[kind])
+    given, data = tensor.data if tensor.exact is None else tensor.exact, None
+    if given is not None:
+
+        def real() -> Array:
+            made = (np.asarray(given, np.float32) - np.float32(read.zero)) * np.float32(factor)
+            return made.astype(NUMPY[kind])
+
+        data = LazyArray(tensor.shape, NUMPY[kind], real)
     storage = Storage(name, 0, dense(tensor.shape, order_of(tensor.shape, tensor.storage.strides)))
     buffers[name] = tensor.elements
     uncertain = tensor.uncertain * factor

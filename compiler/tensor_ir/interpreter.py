@@ -9,7 +9,9 @@ are exactly those of the machine's instructions.
 from __future__ import annotations
 
 import math
+from collections import UserDict
 from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -18,6 +20,7 @@ from compiler.tensor_ir.arithmetic import code, computes_exactly, function_of
 from compiler.tensor_ir.bounds import clipped, needed
 from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Pick, Put, Tensor
 from simmodel.arch.dtype import NAMES, NUMPY, is_float, limits
+from simmodel.arch.lazy_array import AnyArray, cast
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import REDUCE, stored, widened
@@ -47,7 +50,7 @@ def run(
         feed_one(graph, name, given, tensors)
     for step in graph.steps:
         if isinstance(step, Nest):
-            run_nest(step, tensors)
+            run_nest(step, tensors.of(step))
         elif step.pick is not None:
             with_rows(step.pick, tensors[step.outputs[0]], tensors)
         elif host is None:
@@ -75,28 +78,43 @@ def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
     return tensors[name] if known is None else decode(tensors[name], code(*known))
 
 
-def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
-    """Every tensor as a view of its buffer; buffers are zero except for constants, which are
-    read-only.
+class TensorViews(UserDict[str, Array]):
+    """Tensors as views of their buffers; constants are made when they are asked for."""
+
+    def __getitem__(self, name: str) -> Array:
+        return np.asarray(self.data[name])
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """Element type of a tensor."""
+        return self.data[name].dtype
+
+    def of(self, nest: Nest) -> dict[str, Array]:
+        """What `nest` reads and writes, each made once."""
+        names = (nest.tensor, *(access.tensor for access in nest.reads))
+        return {name: self[name] for name in dict.fromkeys(names)}
+
+
+def views(graph: NestGraph, *, wide: bool = False) -> TensorViews:
+    """Every tensor as a view of its buffer; buffers are zero except for constants.
 
     `wide`: floats in fp32 instead of their types, and constants as in the model.
     """
     kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
     if wide:
         kinds = {name: "fp32" if is_float(kind) else kind for name, kind in kinds.items()}
-    buffers = {name: np.zeros(n, NUMPY[kinds[name]]) for name, n in graph.buffers.items()}
     made = {t.storage.buffer for t in graph.tensors.values() if t.data is None}
-    result: dict[str, Array] = {}
+    buffers = {name: np.zeros(graph.buffers[name], NUMPY[kinds[name]]) for name in made}
+    result: dict[str, AnyArray] = {}
     for name, tensor in graph.tensors.items():
         data = tensor.data if tensor.exact is None or not wide else tensor.exact
         kind = NUMPY[kinds[tensor.storage.buffer]]
         if data is not None and tensor.storage.buffer not in made:
-            result[name] = data.astype(kind, copy=False)  # weights are large: no copy
+            result[name] = cast(data, kind)
             continue
-        result[name] = view_of(tensor, buffers[tensor.storage.buffer])
+        result[name] = view = view_of(tensor, buffers[tensor.storage.buffer])
         if data is not None:
-            result[name][...] = data
-    return result
+            view[...] = data
+    return TensorViews(result)  # type: ignore[arg-type]
 
 
 def view_of(tensor: Tensor, buffer: Array) -> Array:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.registers import Count
 from simmodel.arch.dtype import size_of
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa.region import Register, Terms
 
 Array = NDArray[Any]
@@ -266,10 +267,10 @@ class Tensor:
     dtype: str
     """Element type as stored."""
     storage: Storage
-    data: Array | None = field(default=None, compare=False)
+    data: AnyArray | None = field(default=None, compare=False)
     """Raw values, for constants."""
-    exact: Array | None = field(default=None, compare=False, repr=False)
-    """The model's values, if they had to be rounded to the type."""
+    exact: AnyArray | None = field(default=None, compare=False, repr=False)
+    """The model's values, if its type is another."""
     uncertain: Array | float = field(default=0.0, compare=False)
     """Error of a constant that an operator's rule computes, relative to other implementations."""
     rounded: tuple[str, ...] = field(default=(), compare=False)

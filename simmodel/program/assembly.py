@@ -34,9 +34,9 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NAMES, SIZES, size_of
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Address, Operand, Terms, contiguous
@@ -45,7 +45,6 @@ from simmodel.program.assembly_reader import (
     PLAIN,
     WORDS,
     ParseError,
-    digest,
     parse_items,
     parse_program,
 )
@@ -75,10 +74,10 @@ def print_program(program: Program, constants: str = "") -> str:
     lines += [f"barrier {_quote_name(name)} {count}" for name, count in program.barriers.items()]
     lines += [f'payload "{base64.b64encode(data).decode()}"' for data in program.payloads]
     lines += [f"constants {json.dumps(constants)}"] if constants else []
-    for each in program.constants:
+    for each, found in zip(program.constants, program.digests, strict=True):
         head = f"constant {_quote_name(each.name)} {each.address:#x}"
         kind = f"{NAMES[np.dtype(each.data.dtype)]}[{','.join(map(str, each.data.shape))}]"
-        lines.append(f'{head} {kind} used {each.used} hash "{digest(each.data)}"')
+        lines.append(f'{head} {kind} used {each.used} hash "{found}"')
     for core, (tokens, stream) in enumerate(zip(program.tokens, program.cores, strict=True)):
         lines.append(f"core {core}")
         lines += [f"{INDENT}token {_quote_name(name)} {count}" for name, count in tokens.items()]
@@ -86,7 +85,7 @@ def print_program(program: Program, constants: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def constant_data(program: Program) -> dict[str, NDArray[Any]]:
+def constant_data(program: Program) -> dict[str, AnyArray]:
     """The data of all constants by name, for `parse_program`.
 
     Raises:

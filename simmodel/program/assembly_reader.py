@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -18,16 +17,25 @@ from string import ascii_letters
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Register, Ring, Terms, contiguous
 from simmodel.program.command_fields import fields_of, fits
-from simmodel.program.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
+from simmodel.program.program import (
+    Buffer,
+    Constant,
+    Demand,
+    Origin,
+    Port,
+    Program,
+    TileKind,
+    digest,
+)
 
 T = TypeVar("T")
-Data = Mapping[str, NDArray[Any]]
+Data = Mapping[str, AnyArray]
 """Data of constants by name."""
 Opened = Callable[[str], Data]
 WORDS = {"inf": float("inf"), "nan": float("nan"), "none": None}
@@ -455,11 +463,6 @@ def _new(line: AssemblyLine, what: str, known: Mapping[str, int]) -> tuple[str, 
     if name in known:
         raise line.error(f"{what} that is not there yet", line.at - 1)
     return name, line.integer("a count")
-
-
-def digest(data: NDArray[Any]) -> str:
-    """Hash of an array's bytes, short enough to read."""
-    return hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()[:16]
 
 
 def _parse_constant(line: AssemblyLine, data: Data) -> Constant:

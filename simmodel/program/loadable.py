@@ -14,8 +14,10 @@ import hashlib
 import math
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from io import BytesIO
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +78,8 @@ class _Document(BaseModel):
     program: str
 
 
-def to_bytes(loadable: Loadable) -> bytes:
-    """The file of a loadable.
+def write_to(file: BinaryIO, loadable: Loadable) -> None:
+    """Write a loadable to a file of its own; constants are made one after the other.
 
     Raises:
         LoadableError: the program has a value that no file holds; says which.
@@ -92,24 +94,48 @@ def to_bytes(loadable: Loadable) -> bytes:
     except ValueError as mistake:
         raise LoadableError(str(mistake)) from None
     places: dict[str, tuple[str, tuple[int, ...], int]] = {}
-    data = bytearray()
+    end = 0
     for name, array in arrays.items():
-        data += bytes(-len(data) % ALIGNMENT)
-        places[name] = NAMES[np.dtype(array.dtype)], array.shape, len(data)
-        data += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        start = end + -end % ALIGNMENT
+        places[name], end = (NAMES[np.dtype(array.dtype)], array.shape, start), start + array.nbytes
     document = _Document(
         maker=loadable.maker, machine=loadable.machine, states=loadable.states,
         ports=loadable.ports, constants=places, program=text,
     ).model_dump_json().encode()  # fmt: skip
-    return packed(document, bytes(data))
+    raw = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays.values())
+    _write_packed(file, document, (array.data for array in raw))
+
+
+def _write_packed(file: BinaryIO, document: bytes, data: Iterable[bytes | memoryview]) -> None:
+    text, checksum, end = zlib.compress(document, 9), 0, _HEADER.size
+    file.seek(end)
+
+    def write(part: bytes | memoryview) -> None:
+        nonlocal checksum, end
+        checksum, end = zlib.crc32(part, checksum), end + len(part)
+        file.write(part)
+
+    write(text)
+    for part in data:
+        write(bytes(-end % ALIGNMENT))
+        write(part)
+    write(bytes(max(0, -(-len(document) // EXPANDS) - end)))
+    file.seek(0)
+    file.write(_HEADER.pack(MAGIC, VERSION, checksum, len(text), len(document)))
+
+
+def to_bytes(loadable: Loadable) -> bytes:
+    """The file of a loadable. Raises as `write_to`."""
+    file = BytesIO()
+    write_to(file, loadable)
+    return file.getvalue()
 
 
 def packed(document: bytes, data: bytes) -> bytes:
     """The file of a document and its data."""
-    text = zlib.compress(document, 9)
-    rest = text + bytes(-(_HEADER.size + len(text)) % ALIGNMENT) + data
-    rest += bytes(max(0, -(-len(document) // EXPANDS) - _HEADER.size - len(rest)))
-    return _HEADER.pack(MAGIC, VERSION, zlib.crc32(rest), len(text), len(document)) + rest
+    file = BytesIO()
+    _write_packed(file, document, [data])
+    return file.getvalue()
 
 
 def from_bytes(data: bytes) -> Loadable:

@@ -11,12 +11,14 @@ Streams keep their loops; `simmodel.program.expand` lists what they stand for.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.isa import Item
 from simmodel.isa.region import Operand, Register
@@ -44,9 +46,15 @@ class Constant:
 
     name: str
     address: int
-    data: NDArray[Any]
+    data: AnyArray
     used: int = 0
     """Bytes that the model needs (without packing)."""
+
+
+def digest(data: AnyArray) -> str:
+    """Hash of an array's bytes, short enough to read."""
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return hashlib.sha256(raw.data).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -162,6 +170,11 @@ class Program:
         """Samples in one run, by the batch axes of its inputs; 1 where they have none or differ."""
         sizes = {port.shape[port.batch] for port in self.inputs if port.batch is not None}
         return sizes.pop() if len(sizes) == 1 else 1
+
+    @cached_property
+    def digests(self) -> tuple[str, ...]:
+        """Hashes of its constants."""
+        return tuple(digest(constant.data) for constant in self.constants)
 
     @cached_property
     def expanded(self) -> tuple[Expansion, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper, parser
 from role_nets import model, saved
 
+from archgen.check.reference import run_reference
 from archgen.cli.models import models
 from archgen.models.load import ModelError, SourceModel, open_model
 from archgen.studies.design import designed, points
 from archgen.zoo.catalog import build
+from compiler.api import is_outside, load, numbers_in, prepared
+from compiler.lowering.lower import Lower
 
 Dim = int | str | None
 node = helper.make_node
@@ -110,6 +114,51 @@ def test_external_data_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "w.bin").unlink()
     with pytest.raises(ModelError, match=r"w\.bin, which is not beside it"):
         open_model(path)
+
+
+def test_large_data_of_a_file_stays_there(tmp_path: Path) -> None:
+    """And is a part of the content key; the compiler and ONNX Runtime read it where it is."""
+    path, (rows, columns) = tmp_path / "net.onnx", (64, 48)
+    weights = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+    product = model(
+        [node("MatMul", ["x", "w"], ["y"])], {"x": [1, rows]}, {"y": [1, columns]}, {"w": weights}
+    )
+    onnx.save(product, path, save_as_external_data=True, size_threshold=0, location="w.bin")
+    opened = open_model(path)
+    (tensor,) = opened.proto.graph.initializer
+    assert not tensor.raw_data
+    assert np.array_equal(numbers_in(tensor), weights)
+    assert np.array_equal(numpy_helper.to_array(opened.complete.graph.initializer[0]), weights)
+    x = np.ones((1, rows), np.float32)
+    assert np.allclose(run_reference(opened.proto, {"x": x})["y"], x @ weights, atol=1e-4)
+    (held,) = load(opened.proto, "net").graph.initializers.values()
+    assert held.const_value is not None and np.array_equal(held.const_value.numpy(), weights)
+    key, data = opened.content_key, (tmp_path / "w.bin").read_bytes()
+    (tmp_path / "w.bin").write_bytes(bytes(4) + data[4:])
+    assert open_model(path).content_key != key
+    (tmp_path / "w.bin").write_bytes(data[:-4])
+    with pytest.raises(ModelError, match=r"damaged: initializer .w. holds 12284 bytes"):
+        open_model(path)
+
+
+def test_weights_of_a_large_network_are_made_layer_by_layer() -> None:
+    """A network of 7 billion parameters is opened and lowered as a small message; what a layer
+    has depends on the seed and its name alone."""
+    spec = "llama:layers={},hidden=4096,heads=32,groups=8,wide=14336"
+    one, many = (open_model(spec.format(layers)) for layers in (1, 32))
+    graph = many.proto.graph
+    assert sum(math.prod(tensor.dims) for tensor in graph.initializer) > 6.9e9
+    assert many.proto.ByteSize() < 4 << 20
+    assert len(many.content_key) == 64
+    lowered = Lower().apply(prepared(many.proto, "net"), "bf16")
+    assert sum(t.elements for t in lowered.tensors.values() if t.data is not None) > 6.9e9
+    first = {t.name: t for t in one.proto.graph.initializer}
+    name = "layers.0.attention.key.weight"
+    again = next(tensor for tensor in graph.initializer if tensor.name == name)
+    assert again == first[name] and is_outside(again)
+    values = numbers_in(again)
+    assert 0.01 < values.std() < 0.1
+    assert np.array_equal(values, numbers_in(again))
 
 
 def _external(proto: onnx.ModelProto, location: str) -> None:

@@ -126,6 +126,19 @@ def test_sample_inputs_follow_use_type_and_name() -> None:
     assert samples["position"].max() < 8
 
 
+def test_a_reference_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of as many weights as are held at once; later parts read what earlier ones have made."""
+    proto = build("llama", sequence=4, layers=2, hidden=32, heads=4, groups=2, wide=64)
+    inputs, between = sample_inputs(proto), ["layers.0.attention.add"]
+    whole = run_reference(proto, inputs, between)
+    monkeypatch.setattr(reference, "_PART", 5000)
+    parts = list(reference._parts(reference.detached(proto)))
+    assert len(parts) > 4 and sum(map(len, parts)) == len(proto.graph.node)
+    again = run_reference(proto, inputs, between)
+    assert whole.keys() == again.keys()
+    assert all(np.array_equal(whole[name], again[name]) for name in whole)
+
+
 def test_sample_inputs_are_seeded() -> None:
     proto = build("vit_tiny", weights=False, image=32)
     one, same, other = (sample_inputs(proto, seed)["input"] for seed in (1, 1, 2))

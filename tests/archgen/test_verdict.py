@@ -130,7 +130,7 @@ def with_weights(
         found = [c for c in program.constants if c.data.dtype.name == kind]
         several = [c for c in found if c.data.size > 8]
         wrong = several[which] if which is not None else max(found, key=lambda c: c.data.size)
-        data = change(wrong.data.flatten()).reshape(wrong.data.shape)
+        data = change(np.asarray(wrong.data).flatten()).reshape(wrong.data.shape)
         own = (replace(c, data=data) if c is wrong else c for c in program.constants)
         return replace(program, constants=tuple(own))
 

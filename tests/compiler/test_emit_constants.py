@@ -71,7 +71,7 @@ def test_every_block_is_where_its_operand_says(
     pack = packed(plan)
     data = group.tensors[head.operands[1].tensor].data
     assert pack is not None and data is not None
-    flat = packed_data(pack, plan, data)
+    flat, data = (np.asarray(each) for each in (packed_data(pack, plan, data), data))
     assert sorted(flat.tolist()) == sorted(data.ravel().tolist())
     width = min(width, cut[0])
     for part in parts:

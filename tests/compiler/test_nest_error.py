@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archgen.check.verify import differences
+from compiler.numerics import nest_error
 from compiler.numerics.nest_error import AGAINST_REFERENCE, against_order, forward_error
 from compiler.tensor_ir.interpreter import run_nest
 from compiler.tensor_ir.nest import Access, Array, Dim, Nest, at
@@ -51,6 +52,21 @@ def test_a_sum_that_fp32_rounds_to_a_tie_may_go_either_way() -> None:
     assert stored(nest, [a, rest], "fp16") == 1
     assert stored(nest, [a + 2 * step, rest], "fp16") == 1 + 2**-10
     assert excused(nest, [a, rest], [2 * step * one, None], "fp16") == 2**-10
+
+
+def test_columns_of_a_large_product_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    reads = (Access("a", (at(0), at(2))), Access("b", (at(2), at(1))))
+    dims = tuple(Dim(name, extent) for name, extent in (("m", 4), ("n", 70), ("k", 33)))
+    nest = Nest("y", dims, 2, "mul", reads, "sum", bias=Access("c", (at(1),)), low=-1.0)
+    shapes = {"a": (4, 33), "b": (33, 70), "c": (70,), "y": (4, 70)}
+    tensors = {n: random.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+    errors = {"a": np.abs(tensors["a"]) / 1000, "b": None, "c": np.abs(tensors["c"]) / 100}
+    whole = forward_error(nest, tensors, errors, AGAINST_REFERENCE)
+    monkeypatch.setattr(nest_error, "_AT_ONCE", 200)
+    parts = forward_error(nest, tensors, errors, AGAINST_REFERENCE)
+    assert whole is not None and parts is not None
+    np.testing.assert_allclose(parts, whole, rtol=1e-4)
 
 
 def test_errors_of_terms_are_excused_together() -> None:

@@ -27,12 +27,16 @@ from compiler.frontend.rewrite import (
     has_body,
     int_attr,
     ints_attr,
+    is_const,
     is_op,
+    is_static,
+    static_shape,
     terms_of,
 )
 from compiler.frontend.shapes import schema_of
 from compiler.passes import Within
 from simmodel.arch.dtype import EPSILON
+from simmodel.arch.lazy_array import AnyArray, LazyArray
 
 FOLD_LIMIT = 64 << 20
 """The usual limit: what a fold makes is no larger, in bytes, unless its inputs are as large."""
@@ -108,13 +112,20 @@ def _implementation(op_type: str, domain: str, version: int) -> type | None:
 
 
 def evaluate_node(
-    node: ir.Node, inputs: list[Array | None], opsets: Mapping[str, int]
+    node: ir.Node, inputs: Sequence[Array | None], opsets: Mapping[str, int]
 ) -> tuple[Array, ...] | None:
     """The outputs of a standard operator on `inputs`; None where nothing here evaluates it."""
+    evaluate = _evaluation(node, opsets)
+    return None if evaluate is None else evaluate(inputs)
+
+
+def _evaluation(
+    node: ir.Node, opsets: Mapping[str, int]
+) -> Callable[[Sequence[Array | None]], tuple[Array, ...]] | None:
+    """What makes the outputs of `node` of its inputs, whatever becomes of the node meanwhile."""
     direct = DIRECT.get(node.op_type)
-    present = [array for array in inputs if array is not None]
-    if direct is not None and len(present) == len(inputs):
-        return (direct(node, present),)
+    if direct is not None and all(value is not None for value in node.inputs):
+        return lambda inputs: (direct(node, [each for each in inputs if each is not None]),)
     implementation = _implementation(node.op_type, "", opsets[""])
     if implementation is None:
         return None
@@ -122,9 +133,13 @@ def evaluate_node(
         "log": lambda *_: None, "opsets": dict(opsets), "verbose": 0, "new_ops": None,
         "existing_functions": {}, "evaluator_cls": None,
     }  # fmt: skip
-    with np.errstate(all="ignore"):
-        results = implementation(ir.serde.serialize_node(node), context).run(*inputs)
-    return tuple(np.asarray(result) for result in results)
+    proto = ir.serde.serialize_node(node)
+
+    def evaluate(inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            return tuple(map(np.asarray, implementation(proto, context).run(*inputs)))
+
+    return evaluate
 
 
 def value_where(value: ir.Value, known: Mapping[ir.Value, Array]) -> Array | None:
@@ -143,6 +158,11 @@ def value_where(value: ir.Value, known: Mapping[ir.Value, Array]) -> Array | Non
     return None if made is None else made[0]
 
 
+def _is_known(node: ir.Node, value: ir.Value) -> bool:
+    """Whether an input is constant, as far as it matters."""
+    return is_const(value) or (is_op(node, "Shape", "Size", "EyeLike") and is_static(value))
+
+
 def _known_input(node: ir.Node, value: ir.Value | None) -> Array | None:
     """The numbers of an input; zeros where its shape alone matters."""
     if value is None or not is_op(node, "Shape", "Size", "EyeLike"):
@@ -156,7 +176,7 @@ def _known_input(node: ir.Node, value: ir.Value | None) -> Array | None:
 class FoldedValue(NamedTuple):
     """One result of a node whose inputs are constants, and its terms as of `terms_of`."""
 
-    values: Array
+    values: AnyArray
     terms: Array | float
 
 
@@ -172,25 +192,53 @@ def folded(
         return None
     if not node.inputs or has_body(node) or schema_of(node.op_type, "", opsets[""]) is None:
         return None
-    inputs = [_known_input(node, value) for value in node.inputs]
-    if any(a is None and v is not None for a, v in zip(inputs, node.inputs, strict=True)):
+    if not all(value is None or _is_known(node, value) for value in node.inputs):
         return None
+    if node.op_type not in DIRECT and _too_large(node, limit):
+        return None
+    if (made := _made_when_asked(node, opsets)) is not None:
+        return (made,)
+    inputs = [_known_input(node, value) for value in node.inputs]
     if any(a is not None and a.dtype.kind in "OSU" for a in inputs):
         return None  # text
-    if node.op_type not in DIRECT and _too_large(node, inputs, limit):
-        return None
     results = evaluate_node(node, inputs, opsets)
     return None if results is None else _with_terms(node, inputs, results, opsets)
 
 
-def _too_large(node: ir.Node, inputs: list[Array | None], limit: int) -> bool:
-    made = sum(
-        prod(out.shape.numpy()) * out.dtype.itemsize
-        for out in node.outputs
-        if out.shape is not None and out.shape.is_static() and out.dtype is not None
+def _too_large(node: ir.Node, limit: int) -> bool:
+    made, given = (
+        sum(
+            prod(value.shape.numpy()) * value.dtype.numpy().itemsize
+            for value in values
+            if value is not None and value.dtype is not None and value.shape is not None
+            if value.shape.is_static()
+        )
+        for values in (node.outputs, node.inputs)
     )
-    given = sum(array.nbytes for array in inputs if array is not None)
     return made > max(limit, given)
+
+
+_LARGE = 1 << 20
+"""Elements from which on a result is made when somebody asks for it, and not kept."""
+
+
+def _made_when_asked(node: ir.Node, opsets: Mapping[str, int]) -> FoldedValue | None:
+    """A large result that every library has alike, such as weights in another type or order."""
+    (output, *more), evaluate = node.outputs, _evaluation(node, opsets)
+    if more or evaluate is None or not _alike_everywhere(node) or output.dtype is None:
+        return None
+    if not is_static(output) or prod(static_shape(output)) < _LARGE:
+        return None
+    if any(np.any(terms_of(value)) for value in node.inputs):
+        return None
+    tensors = [None if value is None else value.const_value for value in node.inputs]
+    kind = output.dtype.numpy()
+
+    def result() -> Array:
+        (values,) = evaluate([None if each is None else each.numpy() for each in tensors])
+        return values.astype(kind, copy=False)
+
+    return FoldedValue(LazyArray(static_shape(output), kind, result), 0.0)
 
 
 def _with_terms(
@@ -217,11 +265,15 @@ def _with_terms(
     return tuple(map(FoldedValue, results, own))
 
 
+def _alike_everywhere(node: ir.Node) -> bool:
+    """Whether all libraries make the same result, to the last bit."""
+    return is_op(node, *EXACT) or (is_op(node, *MOVERS) and not is_op(node, "Resize"))
+
+
 def _own_terms(node: ir.Node, result: Array) -> Array | float:
     """Of what an operator computes from exact constants: a few roundings of each value, and of the
     largest where values are added up."""
-    moves = is_op(node, *MOVERS) and not is_op(node, "Resize")
-    if moves or is_op(node, *EXACT) or not np.issubdtype(result.dtype, np.floating):
+    if _alike_everywhere(node) or not np.issubdtype(result.dtype, np.floating):
         return 0.0
     sizes = np.where(np.isfinite(result), np.abs(result.astype(np.float64)), 0.0)
     if is_op(node, *POINTWISE):

@@ -23,6 +23,7 @@ from compiler.frontend.rewrite import (
     input_of,
     int_attr,
     ints_attr,
+    is_const,
     is_op,
     origin_of,
     required,
@@ -44,7 +45,7 @@ def absorbing_producer(value: ir.Value) -> ir.Node | None:
     if node is None or not is_op(node, "Conv", "ConvTranspose", "Gemm"):
         return None
     bias = input_of(node, 2)
-    if const(input_of(node, 1)) is None or (bias is not None and const(bias) is None):
+    if not is_const(input_of(node, 1)) or (bias is not None and not is_const(bias)):
         return None
     if node.op_type == "Gemm" and {float_attr(node, n, 1.0) for n in ("alpha", "beta")} != {1.0}:
         return None
@@ -329,7 +330,7 @@ def _blocks(last: ir.Value) -> tuple[ir.Value, list[int], Array] | None:
         value = waiting.pop()
         maker = value.producer()
         if maker is not None and is_op(maker, "Concat", "Gather", "Slice", "SpaceToDepth"):
-            waiting += [each for each in maker.inputs if each is not None and const(each) is None]
+            waiting += [each for each in maker.inputs if each is not None and not is_const(each)]
         else:
             images.add(value)
     image, shape = images.pop(), static_shape(last)

@@ -22,12 +22,15 @@ from compiler.frontend.rewrite import (
     input_of,
     int_attr,
     ints_attr,
+    is_const,
     is_op,
+    lazy,
     required,
     set_attrs,
     static_shape,
     str_attr,
 )
+from simmodel.arch.lazy_array import changed
 
 
 @dataclass(frozen=True)
@@ -243,7 +246,7 @@ def product_of(make: Rewriter, left: ir.Value) -> ir.Value:
     node = make.anchor
     right = _transposed(make, required(node, 1), bool(int_attr(node, "transB", 0)))
     alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
-    bias, constant = input_of(node, 2), const(right) is not None
+    bias, constant = input_of(node, 2), is_const(right)
     made = make.op("MatMul", [left, _scaled(make, right, alpha) if constant else right])
     made = made if constant else _scaled(make, made, alpha)
     if bias is not None and beta != 0:
@@ -252,12 +255,11 @@ def product_of(make: Rewriter, left: ir.Value) -> ir.Value:
 
 
 def _transposed(make: Rewriter, value: ir.Value, needed: bool) -> ir.Value:
-    numbers, narrow = const(value), narrow_of(value)
     if not needed:
         return value
-    if numbers is None:
+    if not is_const(value) or value.const_value is None:
         return make.op("Transpose", [value], {"perm": [1, 0]})
-    made = make.constant(numbers.T)
+    made, narrow = make.constant(changed(lazy(value.const_value), np.transpose)), narrow_of(value)
     if narrow is not None:
         made.meta[NARROW] = narrow.transposed((1, 0))
     return made

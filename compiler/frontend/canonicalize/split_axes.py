@@ -35,6 +35,7 @@ from compiler.frontend.rewrite import (
     input_of,
     int_attr,
     ints_attr,
+    is_const,
     is_op,
     required,
     static_shape,
@@ -131,7 +132,7 @@ def _fitting(operand: UnmergedOperand, axes: Axes, own: int = 0) -> tuple[int, .
         given = extents([pieces])
         if prod(given) == 1:
             shape += [1] * len(wanted)
-        elif given == extents([wanted]) or const(operand.value) is not None:
+        elif given == extents([wanted]) or is_const(operand.value):
             shape += extents([wanted])
         else:
             return None

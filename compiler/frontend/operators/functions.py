@@ -32,7 +32,7 @@ from compiler.frontend.operators.expression import TEMPLATES
 from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.recurrent import RECURRENT
 from compiler.frontend.reference_types import type_proto
-from compiler.frontend.rewrite import COMPOSITE, ORIGIN, const, fresh_name, replace_outputs
+from compiler.frontend.rewrite import COMPOSITE, ORIGIN, fresh_name, is_const, replace_outputs
 from compiler.frontend.shapes import schema_of
 from simmodel.arch.base import Registry
 
@@ -193,7 +193,7 @@ def inline(node: ir.Node, version: int) -> bool:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if operator_name(node.op_type, domain) not in BY_DEFINITION or graph is None:
         return False
-    if node.op_type in SIZED and const(node.inputs[1]) is None:
+    if node.op_type in SIZED and not is_const(node.inputs[1]):
         return False
     own = graph.opset_imports.get(domain, version) if domain else version
     proto = _completed(node, domain, own)

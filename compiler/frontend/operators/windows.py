@@ -22,7 +22,15 @@ from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Decompose, Table, defines
 from compiler.frontend.quantization.move_quantize import BYTES, dequantized
-from compiler.frontend.rewrite import Array, const, int_attr, ints_attr, is_op, static_shape
+from compiler.frontend.rewrite import (
+    Array,
+    const,
+    int_attr,
+    ints_attr,
+    is_const,
+    is_op,
+    static_shape,
+)
 
 WINDOWS: Table = {}
 """Pools and convolutions of three dimensions, and LpPool."""
@@ -113,7 +121,7 @@ def _check_weights(w: Tensor) -> None:
     """Raise Declined unless these are a constant, or integers that stand for one."""
     maker = w.ir.producer()
     integers = maker.inputs[0] if maker is not None and is_op(maker, "DequantizeLinear") else None
-    if const(integers or w.ir) is None:
+    if not is_const(integers or w.ir):
         raise Declined("its weights are computed")
 
 

@@ -33,6 +33,7 @@ from compiler.frontend.rewrite import (
     input_of,
     int_attr,
     ints_attr,
+    is_const,
     is_op,
     required,
     scalar,
@@ -80,7 +81,7 @@ def _between_conversions(node: ir.Node) -> bool:
         return False
     how = w[1]
     if window:
-        able = const(w[0]) is not None
+        able = is_const(w[0])
     else:  # one product of matrices, unscaled
         ranks = [len(static_shape(required(node, i))) for i in (0, 1)]
         scales = {float_attr(node, name, 1.0) for name in ("alpha", "beta")}

@@ -1,0 +1,64 @@
+"""An array whose numbers are made when somebody asks for them, and kept by nobody.
+
+The one idea: weights are large and rarely looked at. A schedule needs their shapes and types, a
+program their size; so a constant is a shape, a type and a function, and what is made of it (a
+conversion, another order of its axes, tiles one behind the other) is another function around that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class LazyArray:
+    """Numbers of a known shape and type; `np.asarray` makes them."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    make: Callable[[], Array] = field(repr=False)
+
+    @property
+    def ndim(self) -> int:
+        """As of an array, like `size` and `nbytes`."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        made = np.asarray(self.make())
+        return made if dtype is None else made.astype(dtype, copy=False)
+
+    def __reduce__(self) -> tuple[Callable[..., Array], tuple[Array]]:
+        return np.asarray, (self.make(),)  # functions do not travel to other processes
+
+
+AnyArray = Array | LazyArray
+"""The numbers of a constant. Both kinds have a shape, a type and a size."""
+
+
+def cast(given: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    """`given` as another type."""
+    if given.dtype == dtype:
+        return given
+    return LazyArray(given.shape, dtype, lambda: np.asarray(given).astype(dtype))
+
+
+def changed(given: AnyArray, change: Callable[[Array], Array]) -> LazyArray:
+    """What `change` makes of `given`: other axes, or a part of it, in the same type."""
+    outline = change(np.broadcast_to(np.empty((), given.dtype), given.shape))
+    return LazyArray(outline.shape, given.dtype, lambda: change(np.asarray(given)))
