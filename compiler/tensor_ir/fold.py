@@ -230,11 +230,12 @@ def _in_units(
     the only axis of its factors, or too large."""
     factors, row = product.multiplier, tensors[constant.tensor]
     assert factors is not None and row.data is not None
-    units = tensors[factors.tensor].data
+    held = tensors[factors.tensor].data
     used = [affine for affine in constant.index if affine.terms]
-    if units is None or units.ndim != 1 or used != [*factors.index]:
+    if held is None or held.ndim != 1 or used != [*factors.index]:
         return None
-    real = (row.data if row.exact is None else row.exact).astype(np.float64).reshape(-1)
+    units = np.asarray(held)
+    real = np.asarray(row.data if row.exact is None else row.exact, np.float64).reshape(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = real / units
     if real.size != units.size or not (np.abs(exact) < MOST_BIAS).all():
