@@ -14,11 +14,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import cache, cached_property, lru_cache
+from typing import Any, TypeVar
 
 from simmodel.arch.dtype import per_byte, size_of
+
+Record = TypeVar("Record")
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def replace(record: Record, **changes: Any) -> Record:
+    """As `dataclasses.replace`, several times as quick, for records that do no more with their
+    fields than keep them: the compiler makes some hundred thousand for equal cores."""
+    kind: Any = type(record)
+    made: Record = object.__new__(kind)
+    own = record.__dict__
+    made.__dict__.update({name: own[name] for name in _field_names(kind)}, **changes)
+    return made
+
 
 Terms = tuple[tuple[str, int], ...]
 """Name of a loop's variable or of a register, and its factor, in loop order."""
