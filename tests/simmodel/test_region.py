@@ -219,8 +219,3 @@ def test_a_replaced_record_knows_nothing_that_followed_from_its_old_fields() -> 
     assert new == dataclasses.replace(old, shape=(2, 8), address=Address(64))
     assert new.span == (0, 16)
     assert old.address == Address(0)
-
-
-def test_operands_of_one_shape_share_what_it_covers() -> None:
-    boxes = [Operand("local", Address(64 * n), (4, 8), (8, 1), "int8") for n in range(2)]
-    assert boxes[0].footprint is boxes[1].footprint
