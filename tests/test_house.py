@@ -20,10 +20,13 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 84_982, "files": 411, "thin files": 2, "lines of tests": 37_624,
+    "lines": 85_032, "files": 411, "thin files": 2, "lines of tests": 37_694,
     "types of one name": 3, "vague names": 9, "helpers of one name": 1,
 }  # fmt: skip
-"""Figures that a change may lower. A change that raises one says why, here."""
+"""Figures that a change may lower. A change that raises one says why, here.
+
+Machines of more cores than tokens reach share loads between neighbours: 50 lines, and 70 of tests.
+"""
 THIN = 60
 VAGUE = frozenset({
     "found", "made", "told", "known", "seen", "said", "given", "named", "held", "kept", "kind",
