@@ -10,7 +10,7 @@ a part of it takes the list's own part:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.legalize import Names, legal_copy, legal_vector, taken
@@ -25,7 +25,7 @@ from compiler.tensor_ir.nest import Nest, Picked, Tensor, dense
 from simmodel.arch.dtype import bytes_for, per_byte, size_of
 from simmodel.isa import Binary, Copy, Gather, Item, Loop, Scatter, Unary
 from simmodel.isa.copy import joint_runs
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Operand, replace
 
 
 def computed(tensors: Iterable[Tensor]) -> frozenset[str]:

@@ -12,7 +12,7 @@ like any other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.codegen.constants import PackedWeights
@@ -46,7 +46,7 @@ from compiler.target.equal_engines import columns, cut_dim, shares
 from compiler.tensor_ir.bounds import raw_value
 from compiler.tensor_ir.nest import Tensor
 from simmodel.isa import Await, Copy
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Operand, replace
 from simmodel.program.program import TileKind
 
 

@@ -9,7 +9,7 @@ instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ from compiler.target.loops.split import (
 )
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Product, Reduce, VectorFamily, Window
-from simmodel.isa.region import Limit, Operand, walk
+from simmodel.isa.region import Limit, Operand, replace, walk
 from simmodel.isa.scalar import ScalarFamily
 from simmodel.program.substitute import operands_of
 
@@ -53,7 +53,7 @@ def taken(
         part = operand.cut(axis, variable, start, size)
         rest = [a for a in range(len(operand.shape)) if a != axis]
         changes[name] = part.along(rest) if size == 1 and not keep else part
-    return replace(instruction, **changes)  # type: ignore[arg-type]
+    return replace(instruction, **changes)
 
 
 def axes_of(operands: Sequence[Operand]) -> list[StridedLoop]:
@@ -81,7 +81,7 @@ def merged(instruction: Made) -> Made:
 def grouped(instruction: Made, found: Groups) -> Made:
     """`instruction` with one dimension for each group of `found`."""
     changes = {name: grouped_operand(o, found) for name, o in operands_of(instruction).items()}
-    return replace(instruction, **changes)  # type: ignore[arg-type]
+    return replace(instruction, **changes)
 
 
 def grouped_operand(operand: Operand, found: Groups) -> Operand:

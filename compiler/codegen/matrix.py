@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from compiler.target.loops.split import PieceRun, behind, ends, runs
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
 from simmodel.isa import Tile as TileProduct
 from simmodel.isa.matrix import tile_limits
-from simmodel.isa.region import Limit, Operand
+from simmodel.isa.region import Limit, Operand, replace
 
 
 @dataclass(frozen=True)

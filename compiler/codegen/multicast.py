@@ -35,7 +35,7 @@ instruction of this core, so for the interlock both words to and from them claim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
@@ -48,7 +48,7 @@ from compiler.schedule.residency.buffer import GRAIN
 from simmodel.arch.record import Arch
 from simmodel.isa import Await, Claim, Copy, Indirect, Instruction, Item, Sync
 from simmodel.isa.base import granule
-from simmodel.isa.region import Address, Operand, contiguous, walk
+from simmodel.isa.region import Address, Operand, contiguous, replace, walk
 
 Path = tuple[int | str, ...]
 """Of a step in a tree: position, then variable, segment and its count, then position, and so on."""

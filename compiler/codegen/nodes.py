@@ -8,7 +8,7 @@ what is found for one body holds for all. A step without instructions keeps its 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.loops.split import Reach, ends, runs
 from simmodel.isa import Instruction, Item, Loop
+from simmodel.isa.region import replace
 from simmodel.program.program import TileKind
 
 

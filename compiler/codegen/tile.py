@@ -7,7 +7,7 @@ affine in the tile loops' variables, so the same operands serve every tile of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.codegen.legalize import Names
@@ -29,7 +29,7 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Tensor
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.region import Address, Operand, Ring, Terms
+from simmodel.isa.region import Address, Operand, Ring, Terms, replace
 from simmodel.program.program import TileLoop
 
 

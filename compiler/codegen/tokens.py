@@ -16,7 +16,7 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from operator import attrgetter
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from compiler.codegen.issue_order.order import interleaved
 from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use, with_fields
 from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
+from simmodel.isa.region import replace
 from simmodel.program.program import TileKind
 
 # One engine of a core at a time: the order that takes fewest tokens, one for each engine.

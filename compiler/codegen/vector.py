@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from compiler.codegen.kernels import KERNELS, KernelRequest, Offer, cycles_of, offered
@@ -39,7 +39,7 @@ from simmodel.isa import (
     Window,
 )
 from simmodel.isa.forms import definition
-from simmodel.isa.region import Limit, Operand
+from simmodel.isa.region import Limit, Operand, replace
 from simmodel.program.substitute import operands_of
 
 KINDS: Mapping[str, tuple[type[Unary], type[Binary], type[Ternary]]] = {
@@ -342,4 +342,4 @@ def _adds(product: Product, axis: int) -> bool:
 
 def _with_axes(product: Product, axes: Sequence[int]) -> Product:
     changes = {name: operand.along(axes) for name, operand in operands_of(product).items()}
-    return replace(product, **changes)  # type: ignore[arg-type]
+    return replace(product, **changes)

@@ -14,11 +14,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import cache, cached_property, lru_cache
+from typing import Any, TypeVar
 
 from simmodel.arch.dtype import per_byte, size_of
+
+Record = TypeVar("Record")
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def replace(record: Record, **changes: Any) -> Record:
+    """As `dataclasses.replace`, several times as quick, for records that do no more with their
+    fields than keep them: the compiler makes some hundred thousand for equal cores."""
+    kind: Any = type(record)
+    made: Record = object.__new__(kind)
+    own = record.__dict__
+    made.__dict__.update({name: own[name] for name in _field_names(kind)}, **changes)
+    return made
+
 
 Terms = tuple[tuple[str, int], ...]
 """Name of a loop's variable or of a register, and its factor, in loop order."""
@@ -101,89 +119,6 @@ class Limit:
     """Of registers and loops."""
 
 
-@dataclass(frozen=True, eq=False)
-class Footprint:
-    """What an operand covers relative to its address: one value for all that have its shape, above
-    all those of equal cores (`footprint`)."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    limited: frozenset[int]
-
-    @cached_property
-    def itemsize(self) -> int:
-        """Bytes of one element; 1 of types below a byte, whose strides are in elements."""
-        return size_of(self.dtype)
-
-    @cached_property
-    def per_byte(self) -> int:
-        """Elements that share a byte, and units of a stride of one byte."""
-        return per_byte(self.dtype)
-
-    @cached_property
-    def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shape and strides of its bytes, each `itemsize` long: pairs of elements count as one."""
-        if self.per_byte == 1:
-            return self.shape, self.strides
-        dims = zip(self.shape, self.strides, strict=True)
-        pairs = [(-(-n // 2), 1) if s == 1 and n > 1 else (n, s // 2) for n, s in dims]
-        return tuple(n for n, _ in pairs), tuple(s for _, s in pairs)
-
-    @cached_property
-    def elements(self) -> int:
-        """Elements walked, repetitions included."""
-        return math.prod(self.shape)
-
-    @cached_property
-    def bytes(self) -> int:
-        """Bytes walked, repetitions included."""
-        return -(-self.elements * self.itemsize // self.per_byte)
-
-    @cached_property
-    def collapsed(self) -> tuple[tuple[int, int], ...]:
-        """(extent, stride) of the dimensions that remain when contiguous neighbours merge.
-
-        Largest stride first, so the order of the walk does not matter; dimensions of extent 1 and
-        repetitions (stride 0) are dropped. What may be shorter is followed by nothing.
-        """
-        dims = enumerate(zip(self.shape, self.strides, strict=True))
-        moving = [(n, (s,), axis in self.limited) for axis, (n, s) in dims if s]
-        merged = merge_dimensions(sorted(moving, key=lambda dim: abs(dim[1][0])))
-        return tuple([(extent, stride) for extent, (stride,) in merged])
-
-    @cached_property
-    def run(self) -> int:
-        """Bytes of each contiguous run."""
-        dims = self.collapsed
-        if not dims or dims[-1][1] != self.itemsize:
-            return self.itemsize
-        return -(-dims[-1][0] * self.itemsize // self.per_byte)
-
-    @cached_property
-    def distinct(self) -> int:
-        """Bytes touched, each once if the box does not overlap itself."""
-        dims = self.collapsed
-        inside = bool(dims) and dims[-1][1] == self.itemsize
-        return math.prod(extent for extent, _ in (dims[:-1] if inside else dims)) * self.run
-
-    @cached_property
-    def span(self) -> tuple[int, int]:
-        """Lowest and one past highest byte touched, relative to the address."""
-        dims = tuple(zip(*self.bytewise, strict=True))
-        low = sum(min(0, (n - 1) * s) for n, s in dims)
-        high = sum(max(0, (n - 1) * s) for n, s in dims)
-        return low, high + self.itemsize
-
-    def traffic(self, granule: int) -> int:
-        """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
-        runs = self.distinct // self.run
-        return runs * -(-self.run // granule) * granule
-
-
-footprint = lru_cache(maxsize=1 << 14)(Footprint)
-
-
 @dataclass(frozen=True)
 class Operand:
     """A strided box of elements that an instruction reads or writes.
@@ -214,24 +149,23 @@ class Operand:
         return frozenset(limit.axis for limit in self.limits if limit.axis is not None)
 
     @cached_property
-    def footprint(self) -> Footprint:
-        """What it covers relative to its address."""
-        return footprint(self.shape, self.strides, self.dtype, self.limited)
-
-    @property
     def itemsize(self) -> int:
         """Bytes of one element; 1 of types below a byte, whose strides are in elements."""
-        return self.footprint.itemsize
+        return size_of(self.dtype)
 
-    @property
+    @cached_property
     def per_byte(self) -> int:
         """Elements that share a byte, and units of a stride of one byte."""
-        return self.footprint.per_byte
+        return per_byte(self.dtype)
 
-    @property
+    @cached_property
     def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape and strides of its bytes, each `itemsize` long: pairs of elements count as one."""
-        return self.footprint.bytewise
+        if self.per_byte == 1:
+            return self.shape, self.strides
+        dims = zip(self.shape, self.strides, strict=True)
+        pairs = [(-(-n // 2), 1) if s == 1 and n > 1 else (n, s // 2) for n, s in dims]
+        return tuple(n for n, _ in pairs), tuple(s for _, s in pairs)
 
     def offset(self, axis: int, positions: int) -> int:
         """Bytes from one element to that `positions` further along `axis`.
@@ -275,35 +209,44 @@ class Operand:
         shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
         return replace(self, address=address, shape=shape, limits=limits)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements walked, repetitions included."""
-        return self.footprint.elements
+        return math.prod(self.shape)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes walked, repetitions included."""
-        return self.footprint.bytes
+        return -(-self.elements * self.itemsize // self.per_byte)
 
-    @property
+    @cached_property
     def collapsed(self) -> tuple[tuple[int, int], ...]:
-        """See `Footprint.collapsed`."""
-        return self.footprint.collapsed
+        """(extent, stride) of the dimensions that remain when contiguous neighbours merge.
 
-    @property
+        Largest stride first, so the order of the walk does not matter; dimensions of extent 1 and
+        repetitions (stride 0) are dropped. What may be shorter is followed by nothing.
+        """
+        return _collapsed_box(self.shape, self.strides, self.limited)
+
+    @cached_property
     def run(self) -> int:
         """Bytes of each contiguous run."""
-        return self.footprint.run
+        dims = self.collapsed
+        if not dims or dims[-1][1] != self.itemsize:
+            return self.itemsize
+        return -(-dims[-1][0] * self.itemsize // self.per_byte)
 
-    @property
+    @cached_property
     def distinct(self) -> int:
         """Bytes touched, each once if the box does not overlap itself."""
-        return self.footprint.distinct
+        dims = self.collapsed
+        inside = bool(dims) and dims[-1][1] == self.itemsize
+        return math.prod(extent for extent, _ in (dims[:-1] if inside else dims)) * self.run
 
-    @property
+    @cached_property
     def span(self) -> tuple[int, int]:
         """Lowest and one past highest byte touched, relative to the address."""
-        return self.footprint.span
+        return _spanned(*self.bytewise, self.itemsize)
 
     @cached_property
     def bounds(self) -> tuple[int, int]:
@@ -320,8 +263,9 @@ class Operand:
         return low + sum(min(0, step) for step in steps), high + sum(max(0, s) for s in steps)
 
     def traffic(self, granule: int) -> int:
-        """See `Footprint.traffic`."""
-        return self.footprint.traffic(granule)
+        """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
+        runs = self.distinct // self.run
+        return runs * -(-self.run // granule) * granule
 
 
 def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -362,6 +306,25 @@ def _collapse_dimensions(
         for axis in sorted(range(len(lead) - 1, -1, -1), key=lambda axis: abs(lead[axis]))
     )
     return tuple([extent for extent, _ in merge_dimensions(dims)]) or (1,)
+
+
+# Asked of operands whose shapes are few: those of equal cores have the same.
+
+
+@lru_cache(maxsize=1 << 14)
+def _collapsed_box(
+    shape: tuple[int, ...], strides: tuple[int, ...], limited: frozenset[int]
+) -> tuple[tuple[int, int], ...]:
+    dims = enumerate(zip(shape, strides, strict=True))
+    moving = [(n, (s,), axis in limited) for axis, (n, s) in dims if s]
+    merged = merge_dimensions(sorted(moving, key=lambda dim: abs(dim[1][0])))
+    return tuple([(extent, stride) for extent, (stride,) in merged])
+
+
+@lru_cache(maxsize=1 << 14)
+def _spanned(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
+    moves = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    return sum(m for m in moves if m < 0), sum(m for m in moves if m > 0) + size
 
 
 def merge_dimensions(

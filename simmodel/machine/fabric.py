@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from simpy import Event
-from simpy.core import EventPriority
-from simpy.events import Timeout
+from simpy.events import EventPriority, Timeout
 
 from simmodel.machine.flow import SLACK, Alarm, Flow, Resource, Usage, round_up_cycles
 from simmodel.machine.queue import Clock
@@ -29,8 +28,6 @@ class Fabric:
     def __init__(self, env: Clock) -> None:
         self._env = env
         self._crowded: dict[Resource, None] = {}
-        self._changes = 0
-        """Number of changes of the set of crowded resources."""
         self._seeds: dict[Resource, None] = {}
         """Resources to share at the end of this cycle."""
 
@@ -41,10 +38,8 @@ class Fabric:
         it is run for every instruction.
         """
         flow.usage = usage
-        flow.narrowed = -1
         flow.left = length
         flow.since = now
-        flow.alarm = None
         flow.ended = False
         flow.lost = [0.0, 0.0]
         shared = False
@@ -54,9 +49,7 @@ class Fabric:
             if resource.penalty:
                 resource.meet()
             if resource.load > resource.limit:
-                if resource not in self._crowded:
-                    self._crowded[resource] = None
-                    self._changes += 1
+                self._crowded[resource] = None
                 shared = True
                 self._share_later(resource)
         flow.alarm = Alarm(self._env) if shared else Timeout(self._env, round_up_cycles(length))
@@ -78,7 +71,6 @@ class Fabric:
                 self._share_later(resource)
                 if resource.load <= resource.limit:
                     del self._crowded[resource]
-                    self._changes += 1
 
     def _share_later(self, resource: Resource) -> None:
         if not self._seeds:
@@ -152,14 +144,9 @@ class Fabric:
                 if flow in flows:
                     continue
                 flows[flow] = None
-                if flow.narrowed != self._changes:
-                    # A broadcast uses many resources, few of them crowded.
-                    flow.narrow = tuple([use for use in flow.usage if use[0] in self._crowded])
-                    flow.narrowed = self._changes
-                if len(resources) == most:
-                    continue
-                for resource, _ in flow.narrow:
-                    if resource not in resources:
+                # A broadcast uses many resources, few of them crowded.
+                for resource, _ in flow.usage if len(resources) < most else ():
+                    if resource in self._crowded and resource not in resources:
                         resources[resource] = None
                         todo.append(resource)
         return list(flows), list(resources)
@@ -182,17 +169,16 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
     In each round every resource offers its room in equal parts. Flows that no offer holds back are
     free. Then each resource that holds back all of its remaining flows binds them at its offer;
     where there is none, the one that holds back the slowest flow does, and its level is final.
-
-    The flows have what they use of `crowded` noted in `narrow`.
     """
     binding: Binding = {}
     levels: Levels = {}
     room = {resource: resource.limit / SLACK for resource in crowded}
     waiting = {resource: len(resource.flows) for resource in crowded}
     left = dict.fromkeys(flows)
+    narrow = {flow: tuple([use for use in flow.usage if use[0] in room]) for flow in flows}
     while left:
         offers = {r: levels.get(r, room[r] / waiting[r]) for r in crowded if waiting[r]}
-        bounds = {flow: _limiting_resource(flow.narrow, offers) for flow in left}
+        bounds = {flow: _limiting_resource(narrow[flow], offers) for flow in left}
         settled = _settled(bounds, waiting)
         for flow in settled:
             resource = bounds[flow][1]
@@ -204,7 +190,7 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
         for flow in settled:
             speed = bounds[flow][0]
             del left[flow]
-            for used, demand in flow.narrow:
+            for used, demand in narrow[flow]:
                 rest = room[used] - speed * demand
                 room[used] = rest if rest > 0.0 else 0.0
                 waiting[used] -= 1

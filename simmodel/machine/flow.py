@@ -50,9 +50,6 @@ class Flow:
     """One engine's traffic; engines run one instruction at a time, so each has one flow."""
 
     usage: Usage = ()
-    narrow: Usage = ()
-    """What of it was crowded when the fabric counted `narrowed` changes."""
-    narrowed: int = -1
     left: float = 0.0
     """Cycles of work that were left at `since`."""
     since: int = 0

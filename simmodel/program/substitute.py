@@ -7,12 +7,11 @@ The item of iteration v + 1, in terms of v, has the factor of v added to each of
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import replace
 from typing import Any
 
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.base import operand_fields
-from simmodel.isa.region import Address, Limit, Operand, Ring, Terms
+from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, replace
 
 Change = Callable[[Terms], tuple[int, Terms]]
 """New terms: a constant, and terms."""

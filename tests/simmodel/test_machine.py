@@ -46,8 +46,6 @@ def crowd(
 def speeds(demands: list[dict[str, float]], limits: dict[str, float]) -> list[float]:
     """Speed of each flow when all of them run."""
     flows, resources = crowd(demands, limits)
-    for flow in flows:
-        flow.narrow = tuple(use for use in flow.usage if use[0].crowded)
     binding, levels = fill(flows, [r for r in resources.values() if r.crowded])
     return [
         levels[binding[flow]] / binding[flow].flows[flow] if flow in binding else 1.0

@@ -4,6 +4,7 @@ order, turns and addresses of walking the loops.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simmodel.isa import Copy, Item, Loop, Sync
-from simmodel.isa.region import Address, Operand, Ring, contiguous, walk
+from simmodel.isa.region import Address, Operand, Ring, contiguous, replace, walk
 from simmodel.program.expand import addresses, expand
 
 
@@ -209,3 +210,12 @@ def test_an_empty_stream_and_empty_loops_have_no_occurrences() -> None:
     assert expand(()).issued == 0
     assert expand((Loop("i", 5, ()),)).issued == 0
     assert expand((Loop("i", 5, (Sync(engine="load"),)),)).issued == 5
+
+
+def test_a_replaced_record_knows_nothing_that_followed_from_its_old_fields() -> None:
+    old = Operand("local", Address(0), (4, 8), contiguous((4, 8), 1), "int8")
+    assert old.span == (0, 32)
+    new = replace(old, shape=(2, 8), address=Address(64))
+    assert new == dataclasses.replace(old, shape=(2, 8), address=Address(64))
+    assert new.span == (0, 16)
+    assert old.address == Address(0)

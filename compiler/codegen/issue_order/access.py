@@ -9,11 +9,10 @@ they are to each other: then the comparison is exact, slots of a ring included.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from simmodel.isa import Item, Loop
-from simmodel.isa.region import Operand, Ring, Terms
+from simmodel.isa.region import Operand, Ring, Terms, replace
 
 
 class ByteAccess(NamedTuple):

@@ -7,8 +7,10 @@ the front end has issued it. Whatever is shared (memories, links) is left out.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 
 from compiler.codegen.issue_order.access import Accesses, ByteAccess, conflict
 from compiler.codegen.issue_order.units import Cost, IssueUnit
@@ -17,6 +19,7 @@ from simmodel.isa import Arrive, Await
 
 FLYING = 256
 """Most accesses in flight that are looked through where the hardware interlocks."""
+_END = itemgetter(0)
 Depth = Callable[[str], int]
 """Queue entries of an engine."""
 
@@ -44,6 +47,7 @@ class IssueClock:
         self._arrived: dict[str, int] = {}
         self._fence = 0
         self._flying: list[tuple[int, ByteAccess]] = []
+        """By their ends."""
         self._floor = 0
         self.now = 0
         """End of what has been played."""
@@ -91,9 +95,12 @@ class IssueClock:
 
     def _cleared(self, start: int, touched: Accesses) -> int:
         start = max(start, self._floor)
-        for end, access in self._flying:
-            if end > start and any(conflict(access, mine, self._loops) for mine in touched):
-                start = end
+        for end, access in reversed(self._flying):
+            if end <= start:
+                break
+            for mine in touched:
+                if conflict(access, mine, self._loops):
+                    return end
         return start
 
     def _note(self, atom: IssueUnit, start: int, end: int, touched: Accesses) -> None:
@@ -110,14 +117,14 @@ class IssueClock:
             self._passed(atom, start)
         if self._interlock:
             self._forget()
-            self._flying += [(end, access) for access in touched]
+            for access in touched:
+                insort(self._flying, (end, access), key=_END)
         self.now = max(self.now, end)
 
     def _forget(self) -> None:
         """Keep the list short: nothing starts any more before what is dropped has ended."""
         if len(self._flying) < FLYING:
             return
-        self._flying.sort(key=lambda entry: entry[0])
         self._floor = max(self._floor, self._flying[FLYING // 2 - 1][0])
         del self._flying[: FLYING // 2]
 

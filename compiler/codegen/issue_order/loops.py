@@ -13,7 +13,7 @@ operands restrict it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 
 from compiler.codegen.issue_order.access import Accesses, meet, merged
@@ -21,6 +21,7 @@ from compiler.codegen.issue_order.clock import IssueClock, issued_by
 from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
 from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop
+from simmodel.isa.region import replace
 
 Entry = tuple[int, int]
 """Index into the body, and iterations ahead."""

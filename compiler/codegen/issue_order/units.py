@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.codegen.issue_order.access import Accesses, accesses
@@ -26,6 +26,7 @@ from simmodel.isa import (
     Loop,
     Sync,
 )
+from simmodel.isa.region import replace
 from simmodel.program.substitute import fixed, shifted
 
 # Whether a stream, executed strictly in its own order, never waits for a token: in closed form.
