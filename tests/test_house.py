@@ -20,10 +20,13 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 84_982, "files": 411, "thin files": 2, "lines of tests": 37_624,
+    "lines": 85_760, "files": 412, "thin files": 2, "lines of tests": 38_034,
     "types of one name": 3, "vague names": 9, "helpers of one name": 1,
 }  # fmt: skip
-"""Figures that a change may lower. A change that raises one says why, here."""
+"""Figures that a change may lower. A change that raises one says why, here.
+
+Skipping repeated iterations (`simmodel.machine.steady`): 780 lines, a file, and 400 lines of tests.
+"""
 THIN = 60
 VAGUE = frozenset({
     "found", "made", "told", "known", "seen", "said", "given", "named", "held", "kept", "kind",

@@ -24,7 +24,7 @@ class Fabric:
 
     def __init__(self, env: Clock) -> None:
         self._env = env
-        self._crowded: dict[Resource, None] = {}
+        self.crowded: dict[Resource, None] = {}
         self._changes = 0
         """Number of changes of the set of crowded resources."""
 
@@ -48,8 +48,8 @@ class Fabric:
             if resource.penalty:
                 resource.meet()
             if resource.load > resource.limit:
-                if resource not in self._crowded:
-                    self._crowded[resource] = None
+                if resource not in self.crowded:
+                    self.crowded[resource] = None
                     self._changes += 1
                 seeds = [resource] if seeds is None else [*seeds, resource]
         if seeds is not None:
@@ -75,17 +75,17 @@ class Fabric:
             if crowded:
                 seeds = [resource] if seeds is None else [*seeds, resource]
                 if resource.load <= resource.limit:
-                    del self._crowded[resource]
+                    del self.crowded[resource]
                     self._changes += 1
         if seeds is not None:
             self._share_bandwidth(seeds, now)
 
     def _share_bandwidth(self, seeds: list[Resource], now: int) -> None:
-        if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
+        if len(seeds) == 1 and len(self.crowded) <= (seeds[0] in self.crowded):
             self._share_alone(seeds[0], now)
             return
         flows, resources = self._connected(seeds)
-        binding, levels = fill(flows, [r for r in resources if r in self._crowded])
+        binding, levels = fill(flows, [r for r in resources if r in self.crowded])
         for resource in resources:
             resource.advance(now)
         for flow in flows:
@@ -137,7 +137,7 @@ class Fabric:
         """`seeds` and the crowded resources that flows connect with them, and all their flows."""
         flows: dict[Flow, None] = {}
         resources = dict.fromkeys(seeds)
-        most = len(self._crowded.keys() | resources.keys())
+        most = len(self.crowded.keys() | resources.keys())
         todo = list(seeds)
         while todo:
             for flow in todo.pop().flows:
@@ -146,7 +146,7 @@ class Fabric:
                 flows[flow] = None
                 if flow.narrowed != self._changes:
                     # A broadcast uses many resources, few of them crowded.
-                    flow.narrow = tuple([use for use in flow.usage if use[0] in self._crowded])
+                    flow.narrow = tuple([use for use in flow.usage if use[0] in self.crowded])
                     flow.narrowed = self._changes
                 if len(resources) == most:
                     continue
