@@ -1,8 +1,8 @@
 """Equal iterations once: where the machine's state repeats at a loop's boundary, whole periods of
 it are not simulated.
 
-`state` is the one place that lists what the future of a run depends on; `APART` says why the other
-attributes of the machine's parts are not in it. All that is in it is compared exactly, times
+`state` is the one place that lists what the future of a run depends on; `PARTS` names the other
+attributes of the machine's parts. All that is in it is compared exactly, times
 relative to now. A time in the past may instead be the same cycle as before: nothing has touched it
 since, so nothing that is skipped does either.
 
