@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from simmodel.trace import OriginTrace, Trace
 from simmodel.waterfall import Waterfall, waterfall
 
 Array = NDArray[Any]
+Judge = Callable[[Program, Arch], Trace]
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,9 @@ class Toolchain:
 # The toolchain that archgen ships: its compiler, its executor and its event simulator.
 
 
-def compile_request(request: Request) -> Compiled:
+def compile_request(request: Request, judge: Judge = traced) -> Compiled:
     """The verified program that answers `request`; raises CompilerError when it is refused."""
-    found = compile_best(request)
+    found = compile_best(request, judge)
     made = found.result
     if made.program.registers:
         return Compiled(
@@ -122,14 +124,15 @@ def _specialized(made: api.CompileResult, lengths: Mapping[str, int], arch: Arch
     return Compiled(cut.program, compiled_report(made), cut.probes, cut.recipe)
 
 
-def compile_best(request: Request) -> api.Best:
-    """Of all programs that effort allows the best as simulated; CompilerError where none is."""
+def compile_best(request: Request, judge: Judge = traced) -> api.Best:
+    """Of all programs that effort allows the best as `judge` simulates it; CompilerError where none
+    is."""
     scheduling = request.scheduling
     wanted = api.Wanted(
         request.model, request.arch, compile_options(request), scheduling.alternatives,
         scheduling.objective, request.schedule_from, request.decisions,
     )  # fmt: skip
-    return api.best_program(wanted, traced)
+    return api.best_program(wanted, judge)
 
 
 def compile_options(request: Request) -> api.CompileOptions:
@@ -166,6 +169,11 @@ def execute(
 
 
 STANDARD = Toolchain(api.prepared, compile_request, execute, traced, measure, tries=True, anew=True)
+_unskipped = partial(traced, skip=False)
+UNSKIPPED = replace(
+    STANDARD, compile=partial(compile_request, judge=_unskipped), simulate=_unskipped
+)
+"""The same, which simulates every iteration of every loop; no number is another."""
 
 
 # A compiled network explained: each group's decisions beside what the simulator says of it.

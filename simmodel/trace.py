@@ -120,6 +120,8 @@ class Trace:
     """Instructions executed."""
     macs: int
     """Multiply-accumulates executed."""
+    simulated: int
+    """Occurrences of sites that were simulated; the others were repetitions of these."""
     site_counts: tuple[Counts, ...]
     """Per core: how often each site of its expansion occurred."""
     spans: Spans | None = None

@@ -274,6 +274,10 @@ calibration_option = click.option(
     "--calibration", type=click.Path(dir_okay=False),
     help="Samples for int8 quantization: .npz with one array per input [default: seeded noise].",
 )  # fmt: skip
+skip_option = click.option(
+    "--skip/--no-skip", default=True,
+    help="Skip iterations of loops that repeat earlier ones exactly; no number changes.",
+)  # fmt: skip
 all_option = click.option(
     "--all", "everything", is_flag=True,
     help="Print every point; else of more than twenty the quickest of each network.",

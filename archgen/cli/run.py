@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from archgen.api import commands, execute, simulate
 from archgen.cli.guarded import guarding_options, printed
-from archgen.cli.options import FILE, EveryMistake, dim_option, extension_option, place_option
+from archgen.cli.options import (
+    FILE,
+    EveryMistake,
+    dim_option,
+    extension_option,
+    place_option,
+    skip_option,
+)  # fmt: skip
 from archgen.extensions import activate, extension
 from archgen.models.load import arrays_in
 from archgen.outcomes.commands import TooMany, commands_text, save_commands
@@ -76,12 +83,13 @@ Array = NDArray[Any]
 )
 @place_option
 @click.option("--simulate", "timed", is_flag=True, help="Also say how many cycles it takes.")
+@skip_option
 @extension_option
 @guarding_options
 def run(
     file: Path, inputs: Sequence[Path], outputs: Sequence[Path], dims: Mapping[str, int],
-    arch: str | None, places: Mapping[str, int], timed: bool, extensions: Sequence[str],
-    timeout: float | None, memory: int | None,
+    arch: str | None, places: Mapping[str, int], timed: bool, skip: bool,
+    extensions: Sequence[str], timeout: float | None, memory: int | None,
 ) -> None:  # fmt: skip
     """Run a loadable, as `archgen compile -o FILE.npu` writes it, or assembly.
 
@@ -112,7 +120,7 @@ def run(
         click.echo(f"{file}: {name}, fingerprint {loaded.fingerprint[:16]}")
         if not inputs:
             raise OptionError([f"--input: missing; {_wanted(loaded)}"])
-        _chain(_Programs(loaded, dims, file), inputs, outputs, timed=timed)
+        _chain(_Programs(loaded, dims, file), inputs, outputs, timed=timed, skip=skip)
 
     printed(work, ResourceLimits(timeout, memory))
 
@@ -194,8 +202,9 @@ class _Programs:
 
 
 def _chain(
-    programs: _Programs, inputs: Sequence[Path], outputs: Sequence[Path], *, timed: bool
-) -> None:
+    programs: _Programs, inputs: Sequence[Path], outputs: Sequence[Path], *, timed: bool,
+    skip: bool,
+) -> None:  # fmt: skip
     """One inference after the other."""
     loaded = programs.loaded
     written = outputs if len(outputs) == len(inputs) else [None] * (len(inputs) - 1) + [*outputs]
@@ -222,7 +231,7 @@ def _chain(
         arrays = (f"{name} {shown(NAMES[a.dtype], a.shape)}" for name, a in made.items())
         click.echo(f"{output or path}: {', '.join(arrays)}")
         if timed and (loaded.program.registers or path == inputs[-1]):
-            cycles = simulate(program, loaded.arch).cycles
+            cycles = simulate(program, loaded.arch, skip=skip).cycles
             click.echo(f"{cycles} cycles, {cycles / loaded.arch.clock * 1e3:.4g} ms")
 
 

@@ -25,6 +25,7 @@ from archgen.cli.options import (
     reads,
     role_option,
     set_option,
+    skip_option,
 )
 from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
 from archgen.cli.summary import (
@@ -45,6 +46,7 @@ from archgen.studies.file import is_study
 from archgen.studies.options import StudyOptions
 from archgen.studies.plan import load_study
 from archgen.studies.sweep import run_estimated, run_study
+from archgen.toolchain import STANDARD, UNSKIPPED
 
 _TYPED = click.core.ParameterSource.COMMANDLINE
 _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace", "levers")
@@ -97,6 +99,7 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
     help="With --estimate: run K points of each network in full: the fastest, then points spread "
     "over the front of latency and area.",
 )  # fmt: skip
+@skip_option
 @all_option
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @budget_option
@@ -105,7 +108,7 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
 def study(
     context: click.Context, /, archs: tuple[str, ...] | None, out: Path | None, dry_run: bool,
     budget_files: tuple[Path, ...] | None, junit: Path | None, estimate: bool, best: int | None,
-    everything: bool,
+    everything: bool, skip: bool,
     **given: Any,
 ) -> None:  # fmt: skip
     """Compile, check and simulate models on architectures, and compare them.
@@ -146,11 +149,11 @@ def study(
         said = f"{len(wanted)} points, {finished} of them finished in {folder}"
         show([table], [said, *implausible(design)])
         return
-    asked = running(folder, **means)
+    asked, tools = running(folder, **means), STANDARD if skip else UNSKIPPED
     if estimate:
-        result = watched(lambda seen: run_estimated(design, asked, seen, best or 0), folder)
+        result = watched(lambda seen: run_estimated(design, asked, seen, best or 0, tools), folder)
     else:
-        result = watched(lambda seen: run_study(design, asked, seen), folder)
+        result = watched(lambda seen: run_study(design, asked, seen, tools), folder)
     save_page(result, folder, asked.plots)
     lines = [*host_lines(result.outcomes), *summary_lines(result, folder, asked.plots)]
     shown, left = screenful(result.frame, everything)

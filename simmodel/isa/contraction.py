@@ -42,8 +42,8 @@ def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_
         right = right.sum(right_dims.index(d), dtype=kind)
         left_dims, right_dims = left_dims.replace(d, ""), right_dims.replace(d, "")
     way = _matrix_product(left_dims, left.shape, right_dims, right.shape, out_dims)
-    a = left.astype(kind, copy=False).transpose(way.left[0]).reshape(way.left[1])
-    b = right.astype(kind, copy=False).transpose(way.right[0]).reshape(way.right[1])
+    a: Array = left.astype(kind, copy=False).transpose(way.left[0]).reshape(way.left[1])
+    b: Array = right.astype(kind, copy=False).transpose(way.right[0]).reshape(way.right[1])
     result: Array = (a @ b).reshape(way.result[0]).transpose(way.result[1])
     return result
 

@@ -87,6 +87,15 @@ class Address:
         """Bytes by which one iteration of `variable` moves the address, the ring aside."""
         return sum(factor for name, factor in self.terms if name == variable)
 
+    def after(self, variable: str, turns: int) -> int | None:
+        """Bytes by which so many iterations move it; None where the ring makes that depend."""
+        ring = self.ring
+        if ring is not None:
+            slots = sum(factor for name, factor in ring.terms if name == variable)
+            if slots * turns % ring.slots:
+                return None
+        return self.step(variable) * turns
+
 
 @dataclass(frozen=True)
 class Register:

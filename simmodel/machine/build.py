@@ -35,20 +35,30 @@ class Machine:
         start and end, and those saved by overlapping, in it and all before it of its site."""
         self.memories = MemoryInstances(self.env, arch)
         self.links = Links(self.env, arch)
-        self._fabric = Fabric(self.env)
+        self.fabric = Fabric(self.env)
         self.engines = [
             {name: self._engine(name, core) for name in arch.engines()}
             for core in range(arch.core_count)
         ]
         self.host = self._engine(HOST, -1)
+        self.all_engines = [
+            *(engine for core in self.engines for engine in core.values()),
+            self.host,
+        ]
+        """Engines in order of core and name, the host last."""
+        self.tokens: list[Token] = []
+        """Of all cores, and the barriers."""
+        self.barriers: list[Barrier] = []
         self.works: list[list[Work]] = []
         """Per core of the program, the work of each site."""
         self.front_ends: list[FrontEndProcess] = []
+        self.skipped = 0
+        """Occurrences that were not simulated (`simmodel.machine.steady`)."""
         self._origins: tuple[Origin, ...] = ()
 
     def _engine(self, name: str, core: int) -> Engine:
         depth = self.arch.front_end.depth(name)
-        return Engine(self.env, (name, core), depth, self._fabric, self.recorder)
+        return Engine(self.env, (name, core), depth, self.fabric, self.recorder)
 
     def connect(self, program: Program) -> None:
         """Plug the program in; NotRunnable when it asks for a part that is not there."""
@@ -74,6 +84,8 @@ class Machine:
             self.works.append(works)
             front_end = FrontEndProcess(self.env, works, order, beside, paced, scoreboard)
             self.front_ends.append(front_end)
+        self.barriers = list(barriers.values())
+        self.tokens = [*self.barriers, *(token for own in tokens for token in own.values())]
 
     def run(self) -> int:
         """Run to the end; the cycle in which the last instruction ended."""
@@ -83,22 +95,24 @@ class Machine:
         try:
             for front_end in self.front_ends:
                 front_end.advance()
+            for engine in self.all_engines:
+                engine.attend()
             self.env.run()
         finally:
             if collecting:
                 gc.enable()
         stuck = self._stuck()
         if stuck:
-            raise Deadlock("\n".join((f"silent at cycle {self.env.now}, with work left:", *stuck)))
+            raise Deadlock(
+                "\n".join(
+                    (f"silent at cycle {self.env.now + self.env.skipped}, with work left:", *stuck)
+                )
+            )
         return max((work.last for works in self.works for work in works), default=0)
-
-    def all_engines(self) -> list[Engine]:
-        """Engines in order of core and name, the host last."""
-        return [*(engine for core in self.engines for engine in core.values()), self.host]
 
     def _stuck(self) -> list[str]:
         lines = []
-        for engine in self.all_engines():
+        for engine in self.all_engines:
             if not engine.queue.entries:
                 continue
             work = engine.queue.entries[0][0]

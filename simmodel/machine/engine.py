@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from simpy import Event
@@ -116,6 +116,9 @@ class Hazards:
     """What one issued instruction still waits for, and who waits for it."""
 
     work: Work
+    occurrence: int
+    number: int
+    """In order of issue."""
     pending: dict[Hazards, None] = field(default_factory=dict)
     """Earlier instructions that are in the way."""
     behind: list[Hazards] = field(default_factory=list)
@@ -150,19 +153,31 @@ class Scoreboard:
     def __init__(self) -> None:
         self._reads: Marks = {}
         self._writes: Marks = {}
+        self._issued = 0
 
     def issue(self, work: Work, occurrence: int) -> Hazards:
         """Note an instruction and find what it has to wait for."""
-        hazards = Hazards(work)
+        self._issued += 1
+        hazards = Hazards(work, occurrence, self._issued)
         assert work.spans_at is not None
-        reads, writes = work.spans_at(occurrence)
-        for spans, marks in ((reads, self._writes), (writes, self._writes), (writes, self._reads)):
-            for span in spans:
+        reads, writes = spans = work.spans_at(occurrence)
+        for own, marks in ((reads, self._writes), (writes, self._writes), (writes, self._reads)):
+            for span in own:
                 _follow_conflicts(hazards, span, marks)
-        for spans, marks in ((reads, self._reads), (writes, self._writes)):
-            for memory, low, high in spans:
-                marks.setdefault(memory, []).append((low, high, hazards))
+        self._mark(hazards, spans)
         return hazards
+
+    def _mark(self, hazards: Hazards, spans: tuple[Sequence[Span], Sequence[Span]]) -> None:
+        for own, marks in zip(spans, (self._reads, self._writes), strict=True):
+            for memory, low, high in own:
+                marks.setdefault(memory, []).append((low, high, hazards))
+
+    def replace(self, flying: list[Hazards]) -> None:
+        """Mark what these have at their occurrences, and nothing else."""
+        self._reads, self._writes = {}, {}
+        for hazards in sorted(flying, key=lambda each: each.number):
+            assert hazards.work.spans_at is not None
+            self._mark(hazards, hazards.work.spans_at(hazards.occurrence))
 
 
 def _follow_conflicts(hazards: Hazards, span: Span, marks: Marks) -> None:
@@ -197,7 +212,7 @@ class Burst:
     to the next, and `interval` ticks from issue to issue behind that.
     """
 
-    __slots__ = ("_begun", "_first", "_late", "_pitch", "depth", "interval", "per_cycle", "stamps",
+    __slots__ = ("_first", "begun", "depth", "interval", "late", "per_cycle", "pitch", "stamps",
                  "started", "times")  # fmt: skip
 
     def __init__(self, times: int, depth: int, intervals: tuple[int, int], per_cycle: int) -> None:
@@ -208,28 +223,28 @@ class Burst:
         self.stamps: list[int] = []
         """Ticks at which the first items were issued."""
         self.started = False
-        self._begun = self._pitch = self._late = 0
+        self.begun = self.pitch = self.late = 0
 
     def start(self, now: int, pitch: int) -> None:
         """Item 0 starts at cycle `now`; each item takes `pitch` cycles."""
         self.started = True
-        self._begun, self._pitch = now, pitch
+        self.begun, self.pitch = now, pitch
         interval = self._first if len(self.stamps) == 1 else self.interval
-        self._late = max(self.stamps[-1] + interval, now * self.per_cycle)
+        self.late = max(self.stamps[-1] + interval, now * self.per_cycle)
 
     def _issue(self, item: int) -> int:
         known = len(self.stamps)
         if item < known:
             return self.stamps[item]
-        return self._late + (item - known) * self.interval
+        return self.late + (item - known) * self.interval
 
     def _start(self, item: int) -> int:
-        return max(self._begun + item * self._pitch, self._issue(item) // self.per_cycle)
+        return max(self.begun + item * self.pitch, self._issue(item) // self.per_cycle)
 
     @property
     def length(self) -> int:
         """Cycles from the start of the first item to the end of the last."""
-        return self._start(self.times - 1) + self._pitch - self._begun
+        return self._start(self.times - 1) + self.pitch - self.begun
 
     @property
     def next_issue(self) -> int:
@@ -245,14 +260,24 @@ class Burst:
         return (self._start(item) for item in range(taken, self.times))
 
 
-Steps = Generator[Event, int, None]
-"""Yields events; the cause is sent to a process that waits for a token or for operands."""
 Entry = tuple[Work, int, Burst | None, Hazards | None]
 """Work, the cycle of its issue, and, if any, the burst and the interlock's hazards."""
 
+IDLE, ISSUE, TOKEN, OPERANDS, STARTUP, TRAFFIC = range(6)
+"""What an engine waits for: an entry, its issue, a token, the interlock, the start-up's end, the
+end of the work."""
+
 
 class Engine:
-    """One engine of one core, or the host (core -1)."""
+    """One engine of one core, or the host (core -1).
+
+    Between two events all that it knows is in its attributes, so a state of the machine can be
+    compared with another one.
+    """
+
+    __slots__ = ("_fabric", "_recorder", "awaited", "begun", "core", "cycles", "due", "env",
+                 "flow", "free", "length", "name", "next_wait", "phase", "queue", "running",
+                 "since", "started", "streaming", "usage")  # fmt: skip
 
     def __init__(
         self, env: Clock, label: tuple[str, int], depth: int, fabric: Fabric,
@@ -261,6 +286,7 @@ class Engine:
         self.env = env
         self.name, self.core = label
         self.queue = Queue(depth)
+        self.phase = IDLE
         self.free = 0
         """End of its last instruction."""
         self.started = False
@@ -269,69 +295,123 @@ class Engine:
         """Whether its last instruction can overlap one that follows without a gap."""
         self.awaited: Token | Hazards | None = None
         """The token or hazard that it waits for, or last waited for."""
+        self.since = 0
+        """When that wait began."""
+        self.next_wait = 0
+        """How many of the waits of the head of the queue it has come to."""
+        self.running: Entry | None = None
+        self.begun = 0
+        """When what runs has started."""
+        self.due = 0
+        """When it ends if nothing slows it down."""
+        self.flow = Flow()
+        self.usage: Usage = ()
+        self.length: float = 0.0
+        self.cycles = 0
+        """Resources, length and cycles of the work behind the start-up."""
         self._fabric = fabric
-        self._flow = Flow()
         self._recorder = recorder
-        env.process(self._engine_process())
 
-    def _engine_process(self) -> Steps:
-        env, queue, fabric, flow = self.env, self.queue, self._fabric, self._flow
-        entries = queue.entries
-        while True:
-            if not entries:
-                queue.bell = Event(env)
-                yield queue.bell
-            work, issued, burst, hazards = entries[0]
+    def attend(self, _: Event | None = None) -> None:
+        """Work through the queue until there is something to wait for."""
+        entries = self.queue.entries
+        while entries:
+            work, issued, _, _ = entries[0]
+            self.next_wait = 0
             if issued > self.free:
                 work.lost[FRONT_END] += issued - self.free
                 self.streaming = False
-                if issued > env.now:
-                    yield Timeout(env, issued - env.now)
-            for token, count in work.waits:
-                if token.count >= count and not token.waiters:
-                    token.count -= count
-                    continue
-                self.awaited = token
-                since = env.now
-                cause = yield token.wait(count)
-                work.lost[cause if self.started else FILL] += env.now - since
-            if hazards is not None and hazards.pending:
-                self.awaited = hazards
-                since = env.now
-                cause = yield hazards.clear(env)
-                work.lost[cause if self.started else FILL] += env.now - since
+                if issued > self.env.now:
+                    self.phase = ISSUE
+                    Timeout(self.env, issued - self.env.now).callbacks.append(self._issued)
+                    return
+            if not self._start_when_clear():
+                return
+        self.phase = IDLE
+        bell = self.queue.bell = Event(self.env)
+        bell.callbacks.append(self.attend)
 
-            entries.popleft()
-            start = now = env.now
-            profile = work.profile or work.profile_at(work.count)
-            overlaps = self.streaming and start == self.free
-            if burst is None:
-                own = work.cycles
-                if overlaps and work.gain:
-                    profile = profile.behind
-                    own -= work.gain
-                    work.gained += work.gain
-                usage, length, cycles = profile.usage, profile.length, profile.cycles
-                work.lost[profile.cause] += cycles - own
-                queue.room += 1
-            else:
-                usage, cycles = self._start_burst(work, profile, burst, overlaps)
-                length = cycles
-            if queue.blocked:
-                queue.blocked.popleft()()
-            if work.startup:
-                yield Timeout(env, work.startup)
-                now += work.startup
-            if cycles:
-                yield fabric.start(flow, usage, length, now)
-                due = now + cycles
-                now = env.now
-                fabric.end(flow, now)
-                if now > due:
-                    self._charge(work, now - due)
-            self._end(work, issued, start, now)
-            if hazards is not None:
-                hazards.end()
+    def _issued(self, _: Event) -> None:
+        if self._start_when_clear():
+            self.attend()
+
+    def _start_when_clear(self) -> bool:
+        """Start the head of the queue unless it has to wait; whether it has ended as well."""
+        work, _, _, hazards = self.queue.entries[0]
+        waits = work.waits
+        for index in range(self.next_wait, len(waits)):
+            token, count = waits[index]
+            if token.count >= count and not token.waiters:
+                token.count -= count
+                continue
+            self.next_wait = index + 1
+            self._await(TOKEN, token, token.wait(count))
+            return False
+        self.next_wait = len(waits)
+        if hazards is not None and hazards.pending:
+            self._await(OPERANDS, hazards, hazards.clear(self.env))
+            return False
+        return self._start()
+
+    def _await(self, phase: int, what: Token | Hazards, event: Event) -> None:
+        self.phase, self.awaited, self.since = phase, what, self.env.now
+        event.callbacks.append(self._cleared)
+
+    def _cleared(self, event: Event) -> None:
+        """The event's value is the cause."""
+        cause = event._value if self.started else FILL
+        self.queue.entries[0][0].lost[cause] += self.env.now - self.since
+        if self._start_when_clear():
+            self.attend()
+
+    def _start(self) -> bool:
+        """Start the head of the queue; whether it has ended as well."""
+        queue = self.queue
+        self.running = work, _, burst, _ = queue.entries.popleft()
+        self.begun = now = self.env.now
+        profile = work.profile or work.profile_at(work.count)
+        overlaps = self.streaming and now == self.free
+        if burst is None:
+            own = work.cycles
+            if overlaps and work.gain:
+                profile = profile.behind
+                own -= work.gain
+                work.gained += work.gain
+            self.usage, self.length, self.cycles = profile.usage, profile.length, profile.cycles
+            work.lost[profile.cause] += profile.cycles - own
+            queue.room += 1
+        else:
+            self.usage, self.cycles = self._start_burst(work, profile, burst, overlaps)
+            self.length = self.cycles
+        if queue.blocked:
+            queue.blocked.popleft()()
+        if not work.startup:
+            return self._move(now)
+        self.phase = STARTUP
+        Timeout(self.env, work.startup).callbacks.append(self._started_up)
+        return False
+
+    def _started_up(self, _: Event) -> None:
+        if self._move(self.env.now):
+            self.attend()
+
+    def _move(self, now: int) -> bool:
+        """Begin the traffic; whether there is none, and the instruction has ended."""
+        if not self.cycles:
+            self._end(now)
+            return True
+        self.phase, self.due = TRAFFIC, now + self.cycles
+        alarm = self._fabric.start(self.flow, self.usage, self.length, now)
+        alarm.callbacks.append(self._traffic_ended)
+        return False
+
+    def _traffic_ended(self, _: Event) -> None:
+        now = self.env.now
+        self._fabric.end(self.flow, now)
+        if now > self.due:
+            self._charge(now - self.due)
+        self._end(now)
+        self.attend()
 
     def _start_burst(
         self, work: Work, profile: Profile, burst: Burst, overlaps: bool
@@ -355,22 +435,27 @@ class Engine:
         scale = times * behind.length / max(1, length)
         return tuple((resource, demand * scale) for resource, demand in profile.usage), length
 
-    def _charge(self, work: Work, late: int) -> None:
+    def _charge(self, late: int) -> None:
         """Divide the cycles lost by sharing among on-chip memories, and DRAM and links."""
-        on_chip, off_chip = self._flow.lost
+        assert self.running is not None
+        lost = self.running[0].lost
+        on_chip, off_chip = self.flow.lost
         bandwidth = round(late * off_chip / (on_chip + off_chip))
-        work.lost[BANDWIDTH] += bandwidth
-        work.lost[CONFLICT] += late - bandwidth
+        lost[BANDWIDTH] += bandwidth
+        lost[CONFLICT] += late - bandwidth
 
-    def _end(self, work: Work, issued: int, start: int, now: int) -> None:
+    def _end(self, now: int) -> None:
+        assert self.running is not None
+        work, issued, _, hazards = self.running
+        skipped = self.env.skipped
         if self._recorder is not None:
-            self._recorder.extend(
-                (work.core, work.number, work.count, issued, start, now, work.gained)
-            )
+            times = issued + skipped, self.begun + skipped, now + skipped
+            self._recorder.extend((work.core, work.number, work.count, *times, work.gained))
         work.count += 1
         if work.first < 0:
-            work.first = start
-        work.last = self.free = now
+            work.first = self.begun + skipped
+        work.last = now + skipped
+        self.free = now
         if work.startup or work.cycles:
             self.started = True
             self.streaming = work.gain > 0
@@ -378,3 +463,5 @@ class Engine:
             token.signal(count, work.cause)
         for token, count, delay in work.notices:
             token.notify(count, CORE if delay else work.cause, delay)
+        if hazards is not None:
+            hazards.end()

@@ -27,8 +27,8 @@ class Fabric:
 
     def __init__(self, env: Clock) -> None:
         self._env = env
-        self._crowded: dict[Resource, None] = {}
-        self._seeds: dict[Resource, None] = {}
+        self.crowded: dict[Resource, None] = {}
+        self.seeds: dict[Resource, None] = {}
         """Resources to share at the end of this cycle."""
 
     def start(self, flow: Flow, usage: Usage, length: float, now: int) -> Event:
@@ -49,7 +49,7 @@ class Fabric:
             if resource.penalty:
                 resource.meet()
             if resource.load > resource.limit:
-                self._crowded[resource] = None
+                self.crowded[resource] = None
                 shared = True
                 self._share_later(resource)
         flow.alarm = Alarm(self._env) if shared else Timeout(self._env, round_up_cycles(length))
@@ -70,24 +70,24 @@ class Fabric:
             if crowded:
                 self._share_later(resource)
                 if resource.load <= resource.limit:
-                    del self._crowded[resource]
+                    del self.crowded[resource]
 
     def _share_later(self, resource: Resource) -> None:
-        if not self._seeds:
+        if not self.seeds:
             event = Event(self._env)
             event._ok, event._value = True, None
             event.callbacks.append(self._share_bandwidth)
             self._env.schedule(event, LAST)
-        self._seeds[resource] = None
+        self.seeds[resource] = None
 
     def _share_bandwidth(self, event: Event) -> None:
-        seeds, now = [*self._seeds], self._env.now
-        self._seeds.clear()
-        if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
+        seeds, now = [*self.seeds], self._env.now
+        self.seeds.clear()
+        if len(seeds) == 1 and len(self.crowded) <= (seeds[0] in self.crowded):
             self._share_alone(seeds[0], now)
             return
         flows, resources = self._connected(seeds)
-        binding, levels = fill(flows, [r for r in resources if r in self._crowded])
+        binding, levels = fill(flows, [r for r in resources if r in self.crowded])
         for resource in resources:
             resource.advance(now)
         for flow in flows:
@@ -137,7 +137,7 @@ class Fabric:
         """`seeds` and the crowded resources that flows connect with them, and all their flows."""
         flows: dict[Flow, None] = {}
         resources = dict.fromkeys(seeds)
-        most = len(self._crowded.keys() | resources.keys())
+        most = len(self.crowded.keys() | resources.keys())
         todo = list(seeds)
         while todo:
             for flow in todo.pop().flows:
@@ -146,7 +146,7 @@ class Fabric:
                 flows[flow] = None
                 # A broadcast uses many resources, few of them crowded.
                 for resource, _ in flow.usage if len(resources) < most else ():
-                    if resource in self._crowded and resource not in resources:
+                    if resource in self.crowded and resource not in resources:
                         resources[resource] = None
                         todo.append(resource)
         return list(flows), list(resources)

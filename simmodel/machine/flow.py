@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from simpy import Event
@@ -90,10 +90,10 @@ class Resource:
     """Bytes per cycle of each flow that it binds."""
     binding: int = 0
     """How many flows it binds."""
-    _moved: float = 0.0
-    _since: int = 0
-    _due: list[tuple[float, int, Flow, int]] = field(default_factory=list)
-    _armed: int = -1
+    moved: float = 0.0
+    since: int = 0
+    ends: list[tuple[float, int, Flow, int]] = field(default_factory=list)
+    armed: int = -1
     _order: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -112,10 +112,10 @@ class Resource:
     def advance(self, now: int) -> None:
         """Bring the counter up to `now`."""
         if self.binding:
-            self._moved += self.level * (now - self._since)
+            self.moved += self.level * (now - self.since)
         else:
-            self._moved = 0.0
-        self._since = now
+            self.moved = 0.0
+        self.since = now
 
     def bind(self, flow: Flow, now: int) -> None:
         """From now on `flow`, which was free, moves at this resource's level."""
@@ -123,17 +123,17 @@ class Resource:
         flow.since = now
         flow.bound = self
         flow.demand = self.flows[flow]
-        flow.goal = self._moved + flow.left * flow.demand
+        flow.goal = self.moved + flow.left * flow.demand
         flow.turn += 1
         self.binding += 1
-        heappush(self._due, (flow.goal, next(self._order), flow, flow.turn))
+        heappush(self.ends, (flow.goal, next(self._order), flow, flow.turn))
         waited, flow.alarm = flow.alarm, Alarm(self.env)
         if waited is not None:
             flow.alarm.callbacks, waited.callbacks = waited.callbacks, []
 
     def release(self, flow: Flow, now: int) -> None:
         """Stop binding `flow`, and settle what it lost."""
-        left = 0.0 if flow.ended else (flow.goal - self._moved) / flow.demand
+        left = 0.0 if flow.ended else (flow.goal - self.moved) / flow.demand
         flow.lost[self.cause == BANDWIDTH] += (now - flow.since) - (flow.left - left)
         flow.left = left
         flow.since = now
@@ -143,25 +143,32 @@ class Resource:
 
     def arm(self, now: int) -> None:
         """See to it that the next flow to end is woken in time."""
-        due = self._due
-        while due and due[0][2].turn != due[0][3]:
-            heappop(due)
+        # Counted from here on, so that equal states of the machine hold equal numbers.
+        due = [
+            (goal - self.moved, order, flow, turn)
+            for goal, order, flow, turn in self.ends
+            if flow.turn == turn
+        ]
+        self.ends, self.moved = due, 0.0
         if not due:
             return
-        end = now + round_up_cycles((due[0][0] - self._moved) / self.level)
-        if self._armed < now or end < self._armed:
-            self._armed = end
+        heapify(due)
+        for goal, _, flow, _ in due:
+            flow.goal = goal
+        end = now + round_up_cycles(due[0][0] / self.level)
+        if self.armed < now or end < self.armed:
+            self.armed = end
             Timeout(self.env, end - now).callbacks.append(self._ring)
 
     def _ring(self, event: Event) -> None:
         """Wake the flows that have moved all their bytes; alarms that came too early are moved."""
         now = self.env.now
-        if self._armed != now:
+        if self.armed != now:
             return
-        self._armed = -1
+        self.armed = -1
         self.advance(now)
-        reached = self._moved + ROUNDING * self.level
-        due = self._due
+        reached = self.moved + ROUNDING * self.level
+        due = self.ends
         woken: list[Alarm] = []
         while due and due[0][0] <= reached:
             _, _, flow, turn = heappop(due)

@@ -7,7 +7,7 @@ stops it. Its clock counts ticks, a fraction of a cycle, so that the issue inter
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -57,12 +57,11 @@ def pace(arch: Arch, items: Sequence[Item], stream: Expansion, beside: Sequence[
     return Pace(first.tolist(), others.tolist(), per_cycle)
 
 
-Blocking = Generator[Queue, None, None]
-"""Yields each full queue that it has to wait for."""
-
-
 class FrontEndProcess:
     """Walks one core's stream."""
+
+    __slots__ = ("_env", "_joined", "burst", "due", "order", "pace", "position", "scoreboard",
+                 "stuck", "ticks", "watch", "works")  # fmt: skip
 
     def __init__(
         self, env: Clock, works: list[Work], order: list[int], joined: list[bool], pace: Pace,
@@ -73,76 +72,99 @@ class FrontEndProcess:
             works, joined: of each site its work, and whether it is in the word of the one before.
             order: position in `works` of every occurrence, in program order.
         """
-        self._env = env
-        self._works, self._order, self._joined, self._pace = works, order, joined, pace
-        self._ticks = 0
+        self._env, self._joined = env, joined
+        self.works, self.order, self.pace = works, order, pace
+        self.position = 0
+        """Occurrences issued, a burst as soon as its first item is."""
+        self.ticks = 0
         """When the next instruction can be issued."""
-        self._scoreboard = scoreboard
+        self.burst: Burst | None = None
+        """The burst that has items to issue yet."""
+        self.scoreboard = scoreboard
         self.stuck: Work | None = None
         """The instruction that has no free slot."""
-        self._walk = self._issue_all()
+        self.due: float = math.inf
+        """Position from which on `watch` is to be told when no slot is free."""
+        self.watch: Callable[[FrontEndProcess], None] | None = None
 
     def advance(self) -> None:
         """Issue until a queue is full or the stream ends."""
-        next(self._walk, None)
-
-    def _issue_all(self) -> Blocking:
-        pace, per_cycle = self._pace, self._pace.per_cycle
-        works, scoreboard = self._works, self._scoreboard
-        joined, before, interval = self._joined, -1, 0
-        for index, following in zip(self._order, pace.first, strict=True):
+        works, order, joined, pace = self.works, self.order, self._joined, self.pace
+        scoreboard, per_cycle = self.scoreboard, pace.per_cycle
+        resumed = self.stuck is not None
+        if resumed:
+            self.stuck = None
+            self.ticks = max(self.ticks, self._env.now * per_cycle)
+        if self.burst is not None:
+            if not self._issue_rest(self.burst, resumed):
+                return
+            resumed = False
+        position = self.position
+        while position < len(order):
+            index = order[position]
             work = works[index]
-            if joined[index] and before == index - 1:
-                self._ticks -= interval  # in the word of the one before it
-            before, interval = index, following
+            if not resumed and joined[index] and position and order[position - 1] == index - 1:
+                self.ticks -= pace.first[position - 1]  # in the word of the one before it
             queue = work.engine.queue
             if queue.room:
                 queue.room -= 1
-                ticks = self._ticks
-            else:
-                if not queue.releases:
-                    yield self._blocked(queue, work)
-                    self._resumed()
+                ticks = self.ticks
+            elif resumed or queue.releases:
                 ticks = self._take(queue)
+            else:
+                self.position = position
+                self._block(queue, work)
+                return
+            resumed = False
+            interval = pace.first[position]
+            position += 1
             hazards = None
             if scoreboard is not None:
                 hazards = scoreboard.issue(work, work.issued)
                 work.issued += 1
-            self._ticks = ticks + interval
+            self.ticks = ticks + interval
             if work.times == 1:
                 queue.push((work, ticks // per_cycle, None, hazards))
                 continue
             burst = Burst(work.times, queue.depth, (interval, pace.others[index]), per_cycle)
             burst.stamps.append(ticks)
             queue.push((work, ticks // per_cycle, burst, hazards))
-            yield from self._issue_rest(queue, work, burst)
+            self.position = position
+            if not self._issue_rest(burst, False):
+                return
+        self.position = position
 
-    def _issue_rest(self, queue: Queue, work: Work, burst: Burst) -> Blocking:
-        """Issue the items of a burst behind the first while slots are free before it starts."""
+    def _issue_rest(self, burst: Burst, resumed: bool) -> bool:
+        """Issue the items of a burst behind the first while slots are free before it starts;
+        whether there are none left."""
+        work = self.works[self.order[self.position - 1]]
+        queue = work.engine.queue
+        if resumed and burst.started:
+            self.ticks = burst.next_issue
+            self.burst = None
+            return True
         while len(burst.stamps) < burst.times:
-            if not queue.room and not queue.releases:
-                yield self._blocked(queue, work)
-                self._resumed()
-                if burst.started:
-                    self._ticks = burst.next_issue
-                    return
+            if not resumed and not queue.room and not queue.releases:
+                self.burst = burst
+                self._block(queue, work)
+                return False
+            resumed = False
             ticks = self._take(queue)
             burst.stamps.append(ticks)
-            self._ticks = ticks + burst.interval
+            self.ticks = ticks + burst.interval
+        self.burst = None
+        return True
 
-    def _blocked(self, queue: Queue, work: Work) -> Queue:
+    def _block(self, queue: Queue, work: Work) -> None:
         """Ask `queue` to resume this front end when it has a free slot."""
         self.stuck = work
         queue.blocked.append(self.advance)
-        return queue
-
-    def _resumed(self) -> None:
-        self.stuck = None
-        self._ticks = max(self._ticks, self._env.now * self._pace.per_cycle)
+        if self.position >= self.due and self.watch is not None:
+            self.watch(self)
 
     def _take(self, queue: Queue) -> int:
         """Take a slot that is free, or will be; the ticks of the issue into it."""
         if queue.room:
             queue.room -= 1
-            return self._ticks
-        return max(self._ticks, queue.releases.popleft() * self._pace.per_cycle)
+            return self.ticks
+        return max(self.ticks, queue.releases.popleft() * self.pace.per_cycle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from simpy import Environment, Event
@@ -16,6 +17,11 @@ from simpy.events import Timeout
 
 class Clock(Environment):
     """Starts at cycle 0; every delay is a whole number of cycles, so `now` is one too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped = 0
+        """Cycles of repetitions that were not simulated: what is reported comes so much later."""
 
     @property
     def now(self) -> int:
@@ -81,10 +87,23 @@ class Token:
             self.signal(count, cause)
             return
         arrival = Timeout(self.env, delay)
-        arrival.callbacks.append(lambda _: self.signal(count, cause))
+        arrival.callbacks.append(Arrival(self, count, cause))
 
     def __str__(self) -> str:
         return f"token {self.name} (has {self.count})"
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A signal on its way to another core."""
+
+    token: Token
+    count: int
+    cause: int
+
+    def __call__(self, _: Event) -> None:
+        """Arrive."""
+        self.token.signal(self.count, self.cause)
 
 
 class Barrier(Token):

@@ -13,6 +13,7 @@ from simmodel.isa import HOST, Copy
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine, Work
 from simmodel.machine.memory import crossed, crossings
+from simmodel.machine.steady import watch_loops
 from simmodel.program.program import Origin, Program, places
 from simmodel.trace import CAUSES, NO_WORK, Counts, EngineTrace, OriginTrace, Spans, Trace
 
@@ -38,7 +39,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         arch=machine.arch.name,
         cycles=cycles,
         engine_names=machine.engine_names,
-        engines=tuple(_engine(each, own[id(each)], cycles) for each in machine.all_engines()),
+        engines=tuple(_engine(each, own[id(each)], cycles) for each in machine.all_engines),
         origins=tuple(
             _origin(known.get(index, Origin("", 0, "")), by_origin[index])
             for index in sorted(by_origin)
@@ -46,6 +47,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         traffic=_traffic(works, moved, machine.arch),
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
+        simulated=sum(len(each.order) for each in machine.front_ends) - machine.skipped,
         site_counts=tuple(np.array([w.count for w in core], np.int64) for core in machine.works),
         spans=None if recorder is None else _spans(recorder, machine, moved),
     )
@@ -61,7 +63,7 @@ def _engine(engine: Engine, works: list[Work], cycles: int) -> EngineTrace:
         engine=engine.name,
         instructions=sum(work.executed for work in works),
         busy=sum(work.busy for work in works),
-        idle=_idle(works) | {CAUSES[NO_WORK]: cycles - engine.free},
+        idle=_idle(works) | {CAUSES[NO_WORK]: cycles - engine.free - engine.env.skipped},
     )
 
 
@@ -165,13 +167,15 @@ def _differences(so_far: Counts, which: Counts) -> Counts:
     return result
 
 
-def simulate(program: Program, arch: Arch, trace: bool = False) -> Trace:
+def simulate(program: Program, arch: Arch, trace: bool = False, skip: bool = True) -> Trace:
     """Run `program` on the event model of `arch`.
 
     Args:
         program: what to run; it should have passed the verifier.
         arch: the machine.
         trace: also keep every instruction's span, which costs next to nothing.
+        skip: whether repetitions of a loop that are like earlier ones need no simulation; the
+            result is the same.
 
     Returns:
         Cycles, where they went, and bytes moved.
@@ -182,10 +186,12 @@ def simulate(program: Program, arch: Arch, trace: bool = False) -> Trace:
     """
     machine = Machine(arch, trace)
     machine.connect(program)
+    if skip:
+        watch_loops(machine, program.expanded)
     cycles = machine.run()
     return collect(machine, program, cycles)
 
 
-def traced(program: Program, arch: Arch) -> Trace:
+def traced(program: Program, arch: Arch, skip: bool = True) -> Trace:
     """The same with all spans."""
-    return simulate(program, arch, trace=True)
+    return simulate(program, arch, trace=True, skip=skip)

@@ -9,6 +9,7 @@ them as `repeats`, so timing can treat the burst in closed form and execution in
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -77,6 +78,52 @@ def numbered(keys: NDArray[Any]) -> NDArray[np.int64]:
     return result
 
 
+@dataclass(frozen=True, eq=False)
+class LoopPlace:
+    """Where the iterations of a loop lie among the occurrences of a stream."""
+
+    variable: str
+    count: int
+    start: int
+    """Occurrences before its first iteration, from the beginning of what is around it."""
+    length: int
+    """Occurrences of one iteration."""
+    sites: range
+    inner: tuple[LoopPlace, ...]
+
+    @cached_property
+    def stride(self) -> int:
+        """Iterations of at least eight occurrences, a power of two as most rings have slots."""
+        return 1 << max(0, -(-8 // self.length) - 1).bit_length()
+
+
+Turn = tuple[LoopPlace, int, int]
+"""A loop, the position of its first occurrence, and the iteration that it is in."""
+
+
+def turns_around(loops: tuple[LoopPlace, ...], position: int) -> tuple[tuple[Turn, ...], float]:
+    """Loops around the occurrence at `position`, outermost first; where the next iteration of any
+    loop begins."""
+    turns: list[Turn] = []
+    base, following = 0, math.inf
+    while loops:
+        index = bisect_right(loops, position - base, key=lambda loop: loop.start)
+        if index < len(loops):
+            following = min(following, base + loops[index].start)
+        if not index:
+            break
+        loop = loops[index - 1]
+        first = base + loop.start
+        turn = (position - first) // loop.length
+        if turn >= loop.count:
+            break
+        turns.append((loop, first, turn))
+        base, loops = first + turn * loop.length, loop.inner
+        if turn + loop.stride < loop.count:
+            following = min(following, base + loop.stride * loop.length)
+    return tuple(turns), following
+
+
 @dataclass(frozen=True)
 class Expansion:
     """Sites of a stream, and the order of their occurrences."""
@@ -84,6 +131,8 @@ class Expansion:
     sites: tuple[Site, ...]
     order: NDArray[np.int32]
     """Site index of every occurrence, in program order."""
+    loops: tuple[LoopPlace, ...]
+    """The outermost loops that repeat an occurrence, in program order."""
 
     @cached_property
     def occurrence(self) -> NDArray[np.int64]:
@@ -112,13 +161,18 @@ def expand(stream: tuple[Item, ...]) -> Expansion:
             said = instruction.breaches[0][1]
             raise NotRunnable(f"{instruction.MNEMONIC} on {instruction.engine}: {said}")
     sites: list[Site] = []
-    order = _expand_items(stream, (), sites)
-    return Expansion(tuple(sites), order)
+    order, places = _expand_items(stream, (), sites)
+    return Expansion(tuple(sites), order, places)
 
 
-def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[np.int32]:
+def _expand_items(
+    items: tuple[Item, ...], loops: Turns, sites: list[Site]
+) -> tuple[NDArray[np.int32], tuple[LoopPlace, ...]]:
     parts: list[NDArray[np.int32]] = []
+    places: list[LoopPlace] = []
+    length = 0
     for item in items:
+        first = len(sites)
         burst = _burst(item, loops)
         if burst is not None:
             instruction, outer, repeats, wide = burst
@@ -127,13 +181,24 @@ def _expand_items(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> N
                 turns = math.prod(count for _, count in repeats)
                 said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
                 raise TooLong(f"{said} walks {WALKED} bytes or more")
-            parts.append(np.full(times, len(sites), np.int32))
+            parts.append(np.full(times, first, np.int32))
             sites.append(Site(instruction, (*loops, *outer), repeats, wide))
+            place: tuple[LoopPlace, ...] = ()
+            within = 1
+            for depth, (name, count) in reversed(list(enumerate(outer))):
+                start = 0 if depth else length
+                place = (LoopPlace(name, count, start, within, range(first, first + 1), place),)
+                within *= count
+            places += place
         elif isinstance(item, Loop):
-            body = _expand_items(item.body, (*loops, (item.variable, item.count)), sites)
+            body, inner = _expand_items(item.body, (*loops, (item.variable, item.count)), sites)
             _listable(len(body) * item.count)
             parts.append(np.tile(body, item.count))
-    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+            if len(body):
+                own = range(first, len(sites))
+                places.append(LoopPlace(item.variable, item.count, length, len(body), own, inner))
+        length += len(parts[-1])
+    return np.concatenate(parts) if parts else np.empty(0, np.int32), tuple(places)
 
 
 def _listable(count: int) -> None:

@@ -37,6 +37,8 @@ def test_a_file_runs_alone_wherever_its_ports_are(tmp_path: Path) -> None:
     loaded = archgen.load(file)
     cycles = archgen.simulate(loaded.program, loaded.arch).cycles
     assert f"{tmp_path / 'y.npz'}: y fp32[2,16]\n{cycles} cycles" in ran.output
+    whole = ("run", file, "--input", tmp_path / "x.npz", "--simulate", "--no-skip")
+    assert f"{cycles} cycles" in invoke(*whole).output
     with np.load(tmp_path / "y.npz") as stored:
         expected = archgen.execute(loaded.program, {"x": x}, loaded.arch)["y"]
         assert (stored["y"] == expected).all() and expected.any()
