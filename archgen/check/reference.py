@@ -41,6 +41,7 @@ from compiler.api import (
     is_own,
     lacks_kernel,
     numbers_in,
+    set_inside,
     with_all_numbers,
 )
 from simmodel.errors import HostFailed, NoPayload
@@ -102,6 +103,8 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
         held = tensor.HasField("raw_data") or is_outside(tensor)
         if not plain or not held or math.prod(tensor.dims) <= _SMALL:
             light.graph.initializer.append(tensor)
+            if is_outside(tensor):
+                set_inside(light.graph.initializer[-1])
             continue
         outside = light.graph.initializer.add(
             name=tensor.name,

@@ -105,7 +105,12 @@ def with_all_numbers(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     for tensor in filter(is_outside, copy.graph.initializer):
-        tensor.raw_data = stored_tensor(tensor).tobytes()
-        tensor.ClearField("external_data")
-        tensor.ClearField("data_location")
+        set_inside(tensor)
     return copy
+
+
+def set_inside(tensor: TensorProto) -> None:
+    """Put the numbers of `tensor`, which are elsewhere, in its message."""
+    tensor.raw_data = stored_tensor(tensor).tobytes()
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")

@@ -27,6 +27,7 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 from tables import Case, Result, arguments, machines, run_all, table
 
 from archgen.zoo.catalog import build
+from compiler.api import with_all_numbers
 from compiler.options import Stages
 from compiler.target.narrow_weights import KeepNarrow
 from simmodel.arch.dtype import pack
@@ -118,7 +119,8 @@ def cases(folder: Path, sizes: Sequence[int]) -> Iterator[tuple[Case, About]]:
         cache = 2 * 2 * PAST * shape["groups"] * hidden // shape["heads"]
         options: dict[str, Any] = {"hidden": hidden, "sequence": 1, "past": PAST, **shape}
         for kind in KINDS:
-            model = version_converter.convert_version(build("llama", **options), 21)
+            given = with_all_numbers(build("llama", **options))
+            model = version_converter.convert_version(given, 21)
             weights = quantized(model, kind)
             path = folder / f"{kind}-{hidden}.onnx"
             onnx.save(model, path)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -17,8 +18,9 @@ from role_nets import net
 from archgen.check import reference
 from archgen.check.exact_products import with_exact_products
 from archgen.check.reference import cached_reference, run_node, run_reference, sample_inputs
-from archgen.models.load import ModelError
+from archgen.models.load import ModelError, open_model
 from archgen.zoo.catalog import build
+from compiler.api import is_outside
 from simmodel.errors import NoPayload
 
 
@@ -137,6 +139,28 @@ def test_a_reference_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     again = run_reference(proto, inputs, between)
     assert whole.keys() == again.keys()
     assert all(np.array_equal(whole[name], again[name]) for name in whole)
+
+
+def test_numbers_below_a_byte_in_a_file_are_read(tmp_path: Path) -> None:
+    """Which ONNX Runtime takes in the message alone."""
+    values, path = np.arange(2048) % 15 - 7, tmp_path / "net.onnx"
+    weights = numpy_helper.from_array(values.reshape(64, 32).astype(ml_dtypes.int4), "q")
+    scale = numpy_helper.from_array(np.array(0.5, np.float32), "s")
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, extent])
+        for name, extent in (("x", 64), ("y", 32))
+    ]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], [weights, scale])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(proto, path, save_as_external_data=True, location="net.bin", size_threshold=64)
+    opened = open_model(path).proto
+    assert is_outside(opened.graph.initializer[0])
+    made = run_reference(opened, {"x": np.ones((1, 64), np.float32)})["y"]
+    assert np.array_equal(made[0], values.reshape(64, 32).sum(axis=0) / 2)
 
 
 def test_sample_inputs_are_seeded() -> None:
