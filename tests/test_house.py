@@ -20,12 +20,14 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 85_244, "files": 412, "thin files": 2, "lines of tests": 37_679,
-    "types of one name": 3, "vague names": 9, "helpers of one name": 1,
+    "lines": 87_404, "files": 417, "thin files": 2, "lines of tests": 38_543,
+    "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
 
-Skipping repeated iterations (`simmodel.machine.steady`): 780 lines, a file, and 400 lines of tests.
+Raised for whole LLMs, many cores and guesses that are said: iterations that repeat are not simulated
+(`simmodel.machine.steady`, 780 lines, tests 410), weights are made when they are needed (610, tests
+130), ranges of what is assumed and `archgen calibrate` (510, tests 150), titles of pictures (210).
 """
 THIN = 60
 VAGUE = frozenset({
