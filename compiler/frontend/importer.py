@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
@@ -62,7 +62,7 @@ from compiler.frontend.rewrite import (
     tensor_of,
 )
 from compiler.frontend.shapes import infer_node, schema_of
-from compiler.frontend.stored_tensors import is_outside, numbers_in, stored_tensor
+from compiler.frontend.stored_tensors import is_outside, numbers_in
 from compiler.passes import Count, run_pass
 
 NUMBERS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
@@ -102,7 +102,10 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     graph = model.graph
     graph.name = name
     for tensor in filter(is_outside, proto.graph.initializer):
-        graph.initializers[tensor.name].const_value = stored_tensor(tensor)
+        graph.initializers[tensor.name].const_value = ir.LazyTensor(
+            partial(_numbers, tensor), ir.DataType(tensor.data_type), ir.Shape(tensor.dims),
+            name=tensor.name,
+        )  # fmt: skip
     _rename_apart(graph)
     _refuse_old(model, version)
     RemoveInitializersFromInputsPass()(model)
@@ -126,6 +129,10 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     _refuse(name, other_values(graph))
     _refuse_unknown_shapes(graph, set_tail_apart(model, load))
     return model
+
+
+def _numbers(tensor: onnx.TensorProto) -> ir.Tensor[Any]:
+    return ir.Tensor(numbers_in(tensor), ir.DataType(tensor.data_type), name=tensor.name)
 
 
 def _rename_apart(graph: ir.Graph) -> None:

@@ -13,17 +13,23 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx import TensorProto, numpy_helper
-from onnx.external_data_helper import ExternalDataInfo
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
 Array = NDArray[Any]
 _SEEDED = "seed:"
+_PACKED = tuple(
+    getattr(TensorProto, name)
+    for name in ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
+    if hasattr(TensorProto, name)
+)
+"""Types whose elements share bytes."""
 
 
 def is_outside(tensor: TensorProto) -> bool:
@@ -53,24 +59,6 @@ def set_folder(tensor: TensorProto, folder: str) -> None:
     tensor.external_data.add(key="basepath", value=folder)
 
 
-def stored_tensor(tensor: TensorProto) -> ir.TensorProtocol:
-    """`tensor` with its numbers, wherever they are."""
-    if not is_outside(tensor):
-        return ir.serde.deserialize_tensor(tensor)
-    place, shape, name = ExternalDataInfo(tensor), ir.Shape(tensor.dims), tensor.name
-    kind = ir.DataType(tensor.data_type)
-
-    def tensor_there() -> ir.TensorProtocol:
-        if not _is_mapped(tensor):
-            return ir.Tensor(_normal(name, shape.numpy(), place.location))
-        return ir.ExternalTensor(
-            place.location, place.offset, place.length, kind, shape=shape, name=name,
-            base_dir=place.basepath,
-        )  # fmt: skip
-
-    return ir.LazyTensor(tensor_there, kind, shape, name=name)
-
-
 def _normal(name: str, shape: tuple[int, ...], said: str) -> Array:
     seed, std = (part.partition(":")[2] for part in said.split())
     random = np.random.Generator(np.random.SFC64([int(seed), zlib.crc32(name.encode())]))
@@ -80,11 +68,27 @@ def _normal(name: str, shape: tuple[int, ...], said: str) -> Array:
 
 
 def numbers_in(tensor: TensorProto) -> Array:
-    """The numbers of `tensor`."""
-    made: Array = (
-        stored_tensor(tensor).numpy() if is_outside(tensor) else numpy_helper.to_array(tensor)
-    )
-    return made
+    """The numbers of `tensor`, wherever they are."""
+    if not is_outside(tensor):
+        made: Array = numpy_helper.to_array(tensor)
+        return made
+    place, shape = ExternalDataInfo(tensor), tuple(tensor.dims)
+    if not _is_mapped(tensor):
+        return _normal(tensor.name, shape, place.location)
+    if tensor.data_type in _PACKED or 0 in shape:
+        return numbers_in(_loaded(tensor))
+    kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return np.memmap(Path(place.basepath, place.location), kind, "r", place.offset or 0, shape)
+
+
+def _loaded(tensor: TensorProto) -> TensorProto:
+    """`tensor` with its bytes from a file in the message."""
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    load_external_data_for_tensor(copy, ExternalDataInfo(tensor).basepath)
+    copy.ClearField("external_data")
+    copy.ClearField("data_location")
+    return copy
 
 
 def content_of(tensor: TensorProto) -> Iterator[bytes | memoryview]:
@@ -111,6 +115,9 @@ def with_all_numbers(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def set_inside(tensor: TensorProto) -> None:
     """Put the numbers of `tensor`, which are elsewhere, in its message."""
-    tensor.raw_data = stored_tensor(tensor).tobytes()
+    if _is_mapped(tensor):
+        tensor.CopyFrom(_loaded(tensor))
+        return
+    tensor.raw_data = numbers_in(tensor).tobytes()
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")

@@ -51,7 +51,7 @@ def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_m
         placed = replace(stages, alloc=replace(stages.alloc, conflicts=conflicts))
         made = compile_model(model, arch, CompileOptions("int8", stages=placed))
         cycles[conflicts] = traced(made.program, arch).cycles
-    assert cycles["blind"] < 0.95 * cycles["aware"]
+    assert cycles["blind"] < 0.96 * cycles["aware"]
     found = best(model, arch, stages)
     assert found.cycles == cycles["blind"]
     assert [each.cycles for each in found.tried] == [cycles["aware"], cycles["blind"]]
