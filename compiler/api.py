@@ -79,7 +79,6 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
         set_folder,
         set_inside,
         set_normal,
-        stored_tensor,
         with_all_numbers,
     )
     from compiler.numerics.expected_values import (

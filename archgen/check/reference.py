@@ -13,7 +13,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -128,9 +128,8 @@ class Detached:
         """All outputs by name. Raises ``ModelError`` when ONNX Runtime refuses the model or the
         values."""
         light, proto = self._light, self._proto
-        parts = list(_parts(light))
-        if len(parts) > 1 or any(map(is_own, parts[0])):
-            return self._run_in_parts(parts, feeds)
+        if len(self._parts) > 1 or any(map(is_own, self._parts[0])):
+            return self._run_in_parts(feeds)
         names = [value.name for value in light.graph.output]
         try:
             self._session = self._session or _detached_session(light, proto)
@@ -150,12 +149,14 @@ class Detached:
                 raise ModelError(f"{why}; {more}") from more
         return dict(zip(names, results, strict=True))
 
-    def _run_in_parts(
-        self, parts: Sequence[Sequence[onnx.NodeProto]], feeds: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """As `run`, of each of ``parts`` as a model of its own; a user's operators are computed by
-        their references."""
-        light, values = self._light, dict(feeds)
+    @cached_property
+    def _parts(self) -> list[list[onnx.NodeProto]]:
+        return list(_parts(self._light))
+
+    def _run_in_parts(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`, of each part as a model of its own; a user's operators are computed by their
+        references."""
+        light, parts, values = self._light, self._parts, dict(feeds)
         constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
         wanted = {value.name for value in light.graph.output}
         reads = [_reads(part) for part in parts]

@@ -303,6 +303,8 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
     loaded, mistakes = load_files([arch])
     if mistakes:
         raise ArchError(mistakes)
+    if len(loaded) != 1:
+        raise click.UsageError(f"{arch} stands for {len(loaded)} machines, expected one")
     machine, base = loaded[0].arch, loaded[0].path
     target = out or Path(f"{machine.name}-calibrated.yaml")
     wrong = unwritable("--out", target)

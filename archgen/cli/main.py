@@ -49,7 +49,7 @@ USER_ERRORS = {
     "archgen.studies.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),
     "archgen.studies.design": ("StudyError",),
-    "compiler.api": ("CompilerError",),
+    "compiler.api": ("CompilerError", "TreeError"),
 }
 """Exceptions about what the user gave; looked up only in modules that a verb has imported."""
 

@@ -26,7 +26,7 @@ from compiler.target.narrow_weights import fits_tiles, row_of
 from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor
 from simmodel.arch.dtype import bytes_for, per_byte, size_of
 from simmodel.arch.dtype import pack as pack_elements
-from simmodel.arch.lazy_array import AnyArray, LazyArray, changed
+from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 from simmodel.isa.region import Address, Operand
 
 
@@ -262,7 +262,7 @@ def constants_of(
         if tensor.data is not None and buffer not in data:
             owner = graph.tensors[buffer]
             assert owner.data is not None
-            data[buffer] = changed(owner.data, partial(np.reshape, shape=-1))
+            data[buffer] = transformed(owner.data, partial(np.reshape, shape=-1))
 
     loaded = {(number, name) for (name, _), (number, _) in pinned_steps(steps).items()}
     for number, (step, own) in enumerate(zip(steps, packs, strict=True)):

@@ -24,7 +24,7 @@ from compiler.lowering.node import Lowering, Node, NoNest, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
 from simmodel.arch.dtype import is_float
-from simmodel.arch.lazy_array import AnyArray, changed
+from simmodel.arch.lazy_array import AnyArray, transformed
 
 # Windows that slide.
 
@@ -101,20 +101,20 @@ def windows(
     """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
     name, kernel = weights
     if kernel.ndim > 2 + len(window):
-        kernel = changed(kernel, _in_shape(*kernel.shape[:2], *kernel.shape[3:]))
+        kernel = transformed(kernel, _in_shape(*kernel.shape[:2], *kernel.shape[3:]))
         name = f"{name}.planes"
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
     depthwise = groups > 1 and channels == width == 1
     lead = 1 if groups > 1 and not depthwise else 0
     if depthwise:
-        kernel = changed(kernel, _in_shape(kernel.shape[0], *kernel.shape[2:]))
+        kernel = transformed(kernel, _in_shape(kernel.shape[0], *kernel.shape[2:]))
         name = f"{name}.depthwise"
     elif groups > 1:
         x = node.split_axis(x, 1, groups, f"{out.name}.groups")
         out = node.split_axis(out, 1, groups, f"{out.name}.grouped")
         name = f"{name}.{groups}groups"
-        kernel = changed(kernel, _in_shape(groups, width, channels, *kernel.shape[2:]))
+        kernel = transformed(kernel, _in_shape(groups, width, channels, *kernel.shape[2:]))
     narrow = None if groups > 1 else narrow_of(node.value(1))
     # Of any weight of a convolution.
     w = node.build.constant(name, kernel, None, float(np.max(uncertain(node.value(1)))), narrow)

@@ -23,7 +23,7 @@ from compiler.tensor_ir.nest import (
     with_sources,
 )
 from compiler.tensor_ir.registers import below, lengths_among, values_at
-from simmodel.arch.lazy_array import changed
+from simmodel.arch.lazy_array import transformed
 from simmodel.isa.region import Register
 
 
@@ -74,8 +74,8 @@ def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, 
         uncertain = begin(np.broadcast_to(uncertain, tensor.shape))
     return replace(
         tensor, shape=shape, storage=storage, counts=(),
-        data=None if tensor.data is None else changed(tensor.data, begin),
-        exact=None if tensor.exact is None else changed(tensor.exact, begin),
+        data=None if tensor.data is None else transformed(tensor.data, begin),
+        exact=None if tensor.exact is None else transformed(tensor.exact, begin),
         uncertain=uncertain, narrow=tensor.narrow if shape == tensor.shape else None,
     )  # fmt: skip
 

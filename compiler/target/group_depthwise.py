@@ -35,7 +35,7 @@ from compiler.tensor_ir.nest import (
 )
 from compiler.tensor_ir.rewrite import NestRewrite
 from simmodel.arch.dtype import is_float, size_of
-from simmodel.arch.lazy_array import changed
+from simmodel.arch.lazy_array import transformed
 from simmodel.arch.record import Arch
 from simmodel.isa.matrix import tile_limits
 
@@ -133,7 +133,9 @@ def _diagonal(tensor: Tensor, zero: int, each: int) -> Tensor:
         return full
 
     name = f"{tensor.name}.by{each}"
-    data, exact = (None if v is None else changed(v, spread) for v in (tensor.data, tensor.exact))
+    data, exact = (
+        None if v is None else transformed(v, spread) for v in (tensor.data, tensor.exact)
+    )
     shape = (tensor.shape[0], each, *tensor.shape[1:])
     storage = Storage(name, 0, row_major(shape))
     return replace(tensor, name=name, shape=shape, storage=storage, data=data, exact=exact)

@@ -35,7 +35,7 @@ from compiler.tensor_ir.nest import (
     row_major,
 )
 from simmodel.arch.dtype import NAMES, NUMPY, is_float
-from simmodel.arch.lazy_array import AnyArray, LazyArray, changed
+from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 
 
 @dataclass
@@ -100,7 +100,9 @@ class NestGraphBuilder:
         seen = change(base)
         start, end = (each.__array_interface__["data"][0] for each in (base, seen))
         offset = storage.offset + (end - start if seen.size else 0)
-        data, exact = (None if v is None else changed(v, change) for v in (like.data, like.exact))
+        data, exact = (
+            None if v is None else transformed(v, change) for v in (like.data, like.exact)
+        )
         uncertain = like.uncertain
         if isinstance(uncertain, np.ndarray):
             uncertain = change(np.ascontiguousarray(np.broadcast_to(uncertain, like.shape)))

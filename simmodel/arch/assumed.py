@@ -6,8 +6,11 @@ stated value runs at both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+
+from pydantic import ValidationError
 
 from simmodel.arch.base import FrozenModel, Path, Problem, near
 from simmodel.arch.record import Arch
@@ -16,47 +19,73 @@ from simmodel.arch.units import Bandwidth, Delay
 _TIMED = ("memories", "matrix", "vector", "isa", "scalar", "copy", "links", "front_end", "host")
 
 
-def stated(arch: Arch, field: str) -> Any:
-    """The value of a dotted `field`. Raises KeyError, with the name that is not there, and those
-    that are."""
+def _looked_up(arch: Arch, field: str) -> tuple[Any, Callable[[object], float]]:
+    """The value of a dotted field, and what reads such values as numbers, delays and bandwidths by
+    cycles. Raises KeyError, with the name that is not there, and those that are."""
     found: Any = arch
+    read: Callable[[object], float] = _number
+    parts: dict[str, tuple[Any, Sequence[Any]]]
     for name in field.split("."):
         if isinstance(found, Mapping):
-            parts = dict(found)
+            parts = {key: (value, ()) for key, value in found.items()}
         else:
             known = type(found).model_fields if isinstance(found, FrozenModel) else {}
-            parts = {one.alias or own: getattr(found, own) for own, one in known.items()}
+            parts = {f.alias or own: (getattr(found, own), f.metadata) for own, f in known.items()}
         if name not in parts:
             raise KeyError(name, tuple(parts))
-        found = parts[name]
-    return found
+        found, said = parts[name]
+        read = next((each.read for each in said if hasattr(each, "read")), _number)
+    if isinstance(found, Delay):
+        return found, lambda value: _cycles(Delay.parse(value), arch.clock)
+    if isinstance(found, Bandwidth):
+        return found, lambda value: Bandwidth.parse(value).at(arch.clock)
+    return found, read
 
 
-def ends(arch: Arch, field: str) -> tuple[Any, Any]:
-    """Both ends of what `field` of a valid machine is assumed to be, as a file holds them."""
-    own, span = stated(arch, field), arch.assumed[field]
-    if isinstance(own, Delay | Bandwidth):
-        return span.low, span.high
-    return float(span.low), float(span.high)
+def _cycles(delay: Delay, clock: float) -> float:
+    return delay.amount if delay.in_cycles else delay.amount * clock
+
+
+def _number(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        said = f"expected a range of numbers such as '0.9 .. 1.0', got {value!r}"
+        raise ValueError(said) from None
+
+
+def ends(arch: Arch, field: str) -> tuple[str | float, str | float]:
+    """Both ends of what `field` is assumed to be, as a file holds them."""
+    span = arch.assumed[field]
+    return _spelled(span.low), _spelled(span.high)
+
+
+def _spelled(end: str) -> str | float:
+    with suppress(ValueError):
+        return float(end)
+    return end
 
 
 def place_of(arch: Arch, field: str) -> float:
     """Where the stated value of `field` lies in its range: from 0, its first end, to 1."""
-    own, span = stated(arch, field), arch.assumed[field]
-    low, at, high = (_amount(value, own, arch.clock) for value in (span.low, own, span.high))
+    own, read = _looked_up(arch, field)
+    low, high = map(read, ends(arch, field))
+    at = read(own)
     return (at - low) / (high - low) if high > low else 0.0
 
 
 def value_at(arch: Arch, field: str, place: float) -> Any:
     """The value at `place` of a field's range, as a file holds it."""
-    own, (low, high) = stated(arch, field), ends(arch, field)
+    own, read = _looked_up(arch, field)
     if place in (0, 1):
-        return (low, high)[int(place)]
-    first, last = (_amount(end, own, arch.clock) for end in (low, high))
+        return ends(arch, field)[int(place)]
+    first, last = map(read, ends(arch, field))
     amount = first + place * (last - first)
     if isinstance(own, Delay):
-        return str(Delay(amount / arch.clock, False))
-    return str(Bandwidth(amount, True)) if isinstance(own, Bandwidth) else amount
+        return str(Delay(amount if own.in_cycles else amount / arch.clock, own.in_cycles))
+    if isinstance(own, Bandwidth):
+        return str(Bandwidth(amount if own.per_cycle else amount * arch.clock, own.per_cycle))
+    return amount
 
 
 def assumption_problems(arch: Arch) -> Iterator[Problem]:
@@ -66,37 +95,37 @@ def assumption_problems(arch: Arch) -> Iterator[Problem]:
         at: Path = ("assumed", field)
         about = (tuple(field.split(".")),)
         try:
-            own = stated(arch, field)
+            own, read = _looked_up(arch, field)
         except KeyError as missing:
             name, known = missing.args
             yield Problem(at, f"the machine has no field {field!r}{near(name, known)}")
             continue
-        timed = isinstance(own, float | Delay | Bandwidth) and field.split(".")[0] in _TIMED
-        if not timed:
+        if not isinstance(own, float | Delay | Bandwidth) or field.split(".")[0] not in _TIMED:
             said = "delays, bandwidths and factors of time may be assumed"
             yield Problem(at, f"{field} decides more than time; {said}", about)
             continue
         try:
-            low, high = (_amount(end, own, arch.clock) for end in (span.low, span.high))
+            low, high = read(span.low), read(span.high)
         except ValueError as wrong:
             yield Problem(at, str(wrong), about)
             continue
-        if not low <= _amount(own, own, arch.clock) <= high:
-            yield Problem(
-                at, f"expected a range that has the stated {own} in it, got {span}", about
-            )
+        if not low <= read(own) <= high:
+            said = f"expected a range that has the stated {own} in it, got {span}"
+            yield Problem(at, said, about)
+        for end in ends(arch, field):
+            if why := _refused(arch, field, end):
+                yield Problem(at, f"{field} cannot be {end}: {why}", about)
 
 
-def _amount(value: object, like: object, clock: float) -> float:
-    """`value` of the kind of `like` as a number."""
-    if isinstance(like, Delay):
-        delay = Delay.parse(value)
-        return delay.amount if delay.in_cycles else delay.amount * clock
-    if isinstance(like, Bandwidth):
-        return Bandwidth.parse(value).at(clock)
+def _refused(arch: Arch, field: str, end: str | float) -> str:
+    """Why no machine has `end` in the place of a field's value; empty: it may have."""
+    values = inner = arch.model_dump(by_alias=True)
+    *path, last = field.split(".")
+    for name in path:
+        inner = inner[name]
+    inner[last] = end
     try:
-        return float(str(value))
-    except ValueError:
-        raise ValueError(
-            f"expected a range of numbers such as '0.9 .. 1.0', got {value!r}"
-        ) from None
+        Arch.model_validate(values)
+    except ValidationError as wrong:
+        return str(wrong.errors()[0]["msg"]).removeprefix("Value error, ")
+    return ""

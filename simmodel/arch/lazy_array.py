@@ -58,7 +58,7 @@ def cast(given: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     return LazyArray(given.shape, dtype, lambda: np.asarray(given).astype(dtype))
 
 
-def changed(given: AnyArray, change: Callable[[Array], Array]) -> LazyArray:
+def transformed(given: AnyArray, change: Callable[[Array], Array]) -> LazyArray:
     """What `change` makes of `given`: other axes, or a part of it, in the same type."""
     outline = change(np.broadcast_to(np.empty((), given.dtype), given.shape))
     return LazyArray(outline.shape, given.dtype, lambda: change(np.asarray(given)))

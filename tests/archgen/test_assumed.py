@@ -8,12 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 import archgen
-from archgen.cli.main import cli
+from archgen.cli.main import cli, is_user_error
 from archgen.exploration.calibrate import calibrate, read_measurements
 from archgen.outcomes.rows import assumed_row
 from archgen.schema.rewritten import changed
 from archgen.studies.design import StudyError
-from simmodel.arch.assumed import place_of, stated, value_at
+from compiler import api
+from simmodel.arch.assumed import place_of, value_at
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 
@@ -48,12 +49,13 @@ def test_a_machine_that_assumes_nothing_has_no_range_and_runs_nothing_again() ->
 def test_a_place_in_a_range_is_a_value_as_a_file_spells_it() -> None:
     arch = assuming(**{"memories.dram.bandwidth": "8 GB/s .. 24 GB/s"})
     assert value_at(arch, "memories.dram.latency", 0.5) == "180 ns"
-    assert value_at(arch, "memories.dram.bandwidth", 0.25) == "12 B/cycle"
+    assert value_at(arch, "memories.dram.bandwidth", 0.25) == "12 GB/s"
     assert value_at(arch, "matrix.sustained", 1) == 1.0
+    hosted = assuming(**{"host.compute": "5 GOPS .. 25 GOPS"})
+    assert value_at(hosted, "host.compute", 0) == "5 GOPS"
+    assert place_of(hosted, "host.compute") == pytest.approx(5 / 20)  # 10 GOPS
     assert place_of(arch, "memories.dram.bandwidth") == 0.5
     assert place_of(arch, "memories.dram.latency") == pytest.approx(40 / 240)
-    with pytest.raises(KeyError):
-        stated(arch, "memories.flash.size")
 
 
 def test_a_study_says_the_range_and_what_it_comes_from(tmp_path: Path) -> None:
@@ -63,6 +65,7 @@ def test_a_study_says_the_range_and_what_it_comes_from(tmp_path: Path) -> None:
     (row,) = found.frame.to_dict("records")
     assert row["latency_low_ms"] < row["latency_ms"] < row["latency_high_ms"]
     assert row["assumed_most"] in ASSUMED
+    assert f"% of it by {row['assumed_most']})" in str(found)
 
 
 POINTS = """model,ms,kind
@@ -131,6 +134,20 @@ def test_a_fitted_machine_is_a_file_that_extends_the_first(tmp_path: Path) -> No
     fitted = archgen.load_arch(target)
     assert fitted.name == "guessed-calibrated"
     assert 0.5 <= fitted.matrix.sustained <= 1
+
+
+def test_what_cannot_be_calibrated_is_said(tmp_path: Path) -> None:
+    base, points, tree = (tmp_path / name for name in ("guessed.yaml", "p.csv", "wrong.tree"))
+    base.write_text("extends: soma-edge\nname: guessed\nassumed: {matrix.sustained: 0.5 .. 1.0}\n")
+    tree.write_text("no schedule\n")
+    points.write_text(f'model,ms,tree\n"gemm:m=64,n=64,k=64",0.0031,{tree}\n')
+    with pytest.raises(api.TreeError) as told:
+        CliRunner().invoke(cli, ["calibrate", str(base), str(points)], catch_exceptions=False)
+    assert is_user_error(told.value)
+    (tmp_path / "other.yaml").write_text("extends: soma-edge\nname: other\n")
+    done = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "*.yaml"), str(points)])
+    assert done.exit_code == 2
+    assert "stands for 2 machines, expected one" in done.output
 
 
 def test_a_machine_that_assumes_nothing_cannot_be_calibrated(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.lazy_array import Array, LazyArray, cast, changed
+from simmodel.arch.lazy_array import Array, LazyArray, cast, transformed
 
 REAL = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -21,8 +21,8 @@ def test_nothing_is_made_before_somebody_asks_and_nothing_is_kept() -> None:
         return made[-1]
 
     lazy = LazyArray(REAL.shape, REAL.dtype, make)
-    turned = changed(cast(lazy, NUMPY["bf16"]), np.transpose)
-    part = changed(turned, partial(np.reshape, shape=-1))
+    turned = transformed(cast(lazy, NUMPY["bf16"]), np.transpose)
+    part = transformed(turned, partial(np.reshape, shape=-1))
     assert (turned.shape, turned.dtype, turned.nbytes) == ((3, 2), NUMPY["bf16"], 12)
     assert (part.shape, part.ndim, part.size) == ((6,), 1, 6)
     assert not made

@@ -30,7 +30,7 @@ from compiler.frontend.rewrite import (
     static_shape,
     str_attr,
 )
-from simmodel.arch.lazy_array import changed
+from simmodel.arch.lazy_array import transformed
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,8 @@ def _transposed(make: Rewriter, value: ir.Value, needed: bool) -> ir.Value:
         return value
     if not is_const(value) or value.const_value is None:
         return make.op("Transpose", [value], {"perm": [1, 0]})
-    made, narrow = make.constant(changed(lazy(value.const_value), np.transpose)), narrow_of(value)
+    made = make.constant(transformed(lazy(value.const_value), np.transpose))
+    narrow = narrow_of(value)
     if narrow is not None:
         made.meta[NARROW] = narrow.transposed((1, 0))
     return made
