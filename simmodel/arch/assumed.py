@@ -23,7 +23,7 @@ def _looked_up(arch: Arch, field: str) -> tuple[Any, Callable[[object], float]]:
     """The value of a dotted field, and what reads such values as numbers, delays and bandwidths by
     cycles. Raises KeyError, with the name that is not there, and those that are."""
     found: Any = arch
-    read: Callable[[object], float] = _number
+    read: Callable[[object], float] = _plain_number
     parts: dict[str, tuple[Any, Sequence[Any]]]
     for name in field.split("."):
         if isinstance(found, Mapping):
@@ -34,7 +34,7 @@ def _looked_up(arch: Arch, field: str) -> tuple[Any, Callable[[object], float]]:
         if name not in parts:
             raise KeyError(name, tuple(parts))
         found, said = parts[name]
-        read = next((each.read for each in said if hasattr(each, "read")), _number)
+        read = next((each.read for each in said if hasattr(each, "read")), _plain_number)
     if isinstance(found, Delay):
         return found, lambda value: _cycles(Delay.parse(value), arch.clock)
     if isinstance(found, Bandwidth):
@@ -46,7 +46,7 @@ def _cycles(delay: Delay, clock: float) -> float:
     return delay.amount if delay.in_cycles else delay.amount * clock
 
 
-def _number(value: object) -> float:
+def _plain_number(value: object) -> float:
     try:
         return float(str(value))
     except ValueError:
@@ -57,10 +57,10 @@ def _number(value: object) -> float:
 def ends(arch: Arch, field: str) -> tuple[str | float, str | float]:
     """Both ends of what `field` is assumed to be, as a file holds them."""
     span = arch.assumed[field]
-    return _spelled(span.low), _spelled(span.high)
+    return _end_in_file(span.low), _end_in_file(span.high)
 
 
-def _spelled(end: str) -> str | float:
+def _end_in_file(end: str) -> str | float:
     with suppress(ValueError):
         return float(end)
     return end
