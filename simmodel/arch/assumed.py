@@ -113,11 +113,11 @@ def assumption_problems(arch: Arch) -> Iterator[Problem]:
             said = f"expected a range that has the stated {own} in it, got {span}"
             yield Problem(at, said, about)
         for end in ends(arch, field):
-            if why := _refused(arch, field, end):
+            if why := _invalid_because(arch, field, end):
                 yield Problem(at, f"{field} cannot be {end}: {why}", about)
 
 
-def _refused(arch: Arch, field: str, end: str | float) -> str:
+def _invalid_because(arch: Arch, field: str, end: str | float) -> str:
     """Why no machine has `end` in the place of a field's value; empty: it may have."""
     values = inner = arch.model_dump(by_alias=True)
     *path, last = field.split(".")
