@@ -26,9 +26,10 @@ WORK = {
 MOVED = {
     "compulsory": "what the outputs take of constants and inputs, and outputs, once",
     "again": "what is loaded or spilled more than once, and bursts that are not used whole",
+    "overhead": "rows and requests of each contiguous run, and the slower direction",
     "idle": "less asked for than it could give",
 }
-"""Cycles of DRAM at its peak rate."""
+"""Cycles of DRAM at the rate of long transfers."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     rate = arch.dram_bytes_per_cycle
     compulsory = compulsory_bytes(program, trace) / rate
     moved = (trace.traffic["dram.read"] + trace.traffic["dram.write"]) / rate
+    worked = trace.dram_load / rate
+    parts = (compulsory, moved - compulsory, worked - moved, trace.cycles - worked)
     return Waterfall(
-        matrix=dict(zip(WORK, work, strict=True)) | waits,
-        dram=dict(zip(MOVED, (compulsory, moved - compulsory, trace.cycles - moved), strict=True)),
+        matrix=dict(zip(WORK, work, strict=True)) | waits, dram=dict(zip(MOVED, parts, strict=True))
     )

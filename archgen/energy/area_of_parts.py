@@ -260,7 +260,7 @@ def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
 
 def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     """As a link ends at a memory: a choice and two registers by bit and direction."""
-    bits = 2 * 8 * arch.dram_bytes_per_cycle
+    bits = 2 * 8 * arch.dram_peak
     yield Term(
         PART, "port", ("memories.dram.bandwidth", "clock", *_FIELDS),
         f"{bits:.4g} bits both ways: a choice and two registers each, "

@@ -91,7 +91,7 @@ def _result(asked: SensitivityPlan, choice: Indices, judged: EvaluatedMachine | 
     return {
         measure: _NAN if value is None or not judged.answered else value,
         AREA: _NAN if area is None else area,
-        _BANDWIDTH: arch.dram_bytes_per_cycle * arch.clock / 1e9,
+        _BANDWIDTH: arch.dram_peak * arch.clock / 1e9,
         "reason": judged.reason,
     }
 

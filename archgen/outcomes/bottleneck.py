@@ -25,6 +25,8 @@ from simmodel.arch.record import Arch
 _OF_THE_ROOF = "work_products"
 """What outputs take at the peak of all arrays: no loss, and a part of what the roof counts."""
 _PARTS = ("stall_", "work_")
+_LOST = ("moved_again", "moved_overhead")
+"""What DRAM's time went to besides bytes that outputs take."""
 _LOADS = ("stall_data", "stall_store", "stall_bandwidth")
 """Waits that DRAM explains where it moved bytes for as long."""
 _ENGINES = ("stall_engine", "stall_front_end", "stall_no_work", "stall_core")
@@ -35,11 +37,11 @@ def bottleneck_row(row: Row) -> Row:
     """The column of what held up the run in `row`; none where nothing of its time is known."""
     parts = [name for name in row if name.startswith(_PARTS) and name != _OF_THE_ROOF]
     held = max(parts, key=lambda name: number(row, name, 0.0), default="")
-    known = ("of_bound", "moved_again", "moved_compulsory", "vector_busy", held)
-    roof, again, once, vector, longest = (number(row, name, 0.0) for name in known)
+    known = ("of_bound", *_LOST, "moved_compulsory", "vector_busy", held)
+    roof, *lost, once, vector, longest = (number(row, name, 0.0) for name in known)
     longest = min(longest, 1 - roof)
-    if again > max(roof, once) and again + once >= longest and held in ("", *_LOADS):
-        return {"held_by": "moved_again"}
+    if max(lost) > max(roof, once) and sum(lost) + once >= longest and held in ("", *_LOADS):
+        return {"held_by": _LOST[lost.index(max(lost))]}
     if roof and roof >= longest:
         return {"held_by": row["bound_by"]}
     if held in _ENGINES and vector >= longest:

@@ -84,6 +84,7 @@ _LABELS = {
     "work_start_ups": "start-ups",
     "moved_again": "DRAM: again",
     "moved_compulsory": "DRAM: compulsory",
+    "moved_overhead": "DRAM: overhead",
     "moved_idle": "DRAM: idle",
 }
 _STALLS = {f"stall_{cause}": colour for cause, colour in style.CAUSES.items()}

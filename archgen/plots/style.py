@@ -51,7 +51,9 @@ WORK: Mapping[str, str] = {
     "products": BUSY, "products_again": "#003A5C", "padding": "#7FB8D8", "start_ups": "#B9D9EA",
 }  # fmt: skip
 """Colour of each part of what matrix engines are busy with."""
-MOVED: Mapping[str, str] = {"compulsory": BUSY, "again": "#003A5C", "idle": PALE}
+MOVED: Mapping[str, str] = {
+    "compulsory": BUSY, "again": "#003A5C", "overhead": ORANGE, "idle": PALE,
+}  # fmt: skip
 """Colour of each part of DRAM's time."""
 MEMORIES: Mapping[str, str] = {
     "shared": ORANGE, "local": SKY, "weights": YELLOW, "accumulators": PURPLE, "dram": VERMILION,

@@ -47,7 +47,6 @@ from compiler.passes import Omittable, Share, Within
 from compiler.schedule.residency.buffer import GRAIN
 from simmodel.arch.record import Arch
 from simmodel.isa import Await, Claim, Copy, Indirect, Instruction, Item, Sync
-from simmodel.isa.base import granule
 from simmodel.isa.region import Address, Operand, contiguous, replace, walk
 
 Path = tuple[int | str, ...]
@@ -457,9 +456,9 @@ def _pays(whole: Copy, part: Copy, alike: int, means: _Means) -> bool:
     """Whether a part, passing it on and fetching the others' takes less than the whole, while all
     cores load."""
     arch, way, far = means.arch, means.way, whole.src.memory
-    rate, least = far_rate(arch, far, means.users), granule(arch, far)
+    rate = far_rate(arch, far, means.users)
     alone, shared = (
-        copy.startup(arch) + max(copy.cycles(arch), copy.src.traffic(least) / rate)
+        copy.startup(arch) + max(copy.cycles(arch), copy.traffic(arch)[0].load(arch) / rate)
         for copy in (whole, part)
     )
     size, mine = (copy.dst.elements * copy.dst.itemsize for copy in (whole, part))

@@ -66,14 +66,15 @@ def shared_rate(arch: Arch, cores: int) -> float:
     return instances * (rate + shared.bytes_per_cycle(True) if shared.split_ports else rate)
 
 
-def rounded(arch: Arch, size: Any, run: Any, far: str = "dram") -> Any:
-    """Bytes that DRAM moves for `size` bytes in contiguous runs of `run` bytes; shared memory
-    moves what it is asked for."""
+def far_load(arch: Arch, size: Any, run: Any, far: str = "dram", *, store: bool = False) -> Any:
+    """Bytes that DRAM moves for `size` bytes in contiguous runs of `run` bytes, or could in the
+    time that it takes; shared memory moves what it is asked for."""
     if far != "dram":
         return size
     burst = arch.memories.dram.burst
     run = np.maximum(run, 1)
-    return size * (np.ceil(run / burst) * burst / run)
+    moved = size * (np.ceil(run / burst) * burst / run)
+    return arch.dram_load(moved, size / run, write=store)
 
 
 def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:

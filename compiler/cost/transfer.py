@@ -23,15 +23,16 @@ from compiler.cost.overlap import (
     Stage,
     copy_rate,
     far_latency,
+    far_load,
     far_rate,
     path,
-    rounded,
     shared_rate,
 )
 from compiler.tensor_ir.nest import RowPlacement, Tensor, order_of
 from simmodel.arch.dtype import size_of
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.isa.base import granule
+from simmodel.isa.copy import least_cycles
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,8 @@ class Path:
         near = {a: (sizes[a], strides[a], steps[a]) for a in reversed(order or far)}
         joint, item = CopyShape.of(tuple(near.values())), size_of(tensor.dtype)
         size, space = there.elements * item, joint.elements * item
-        moved = rounded(self.arch, size, there.run * item, self.far)
         times = self._times(near, far if self.store else [*near][::-1])
-        return self._timed(size, moved, joint.pieces, times, space)
+        return self._timed(size, there.run * item, joint.pieces, times, space)
 
     def _row_transfer(
         self, tensor: Tensor, sizes: Sequence[Any], order: Sequence[int], buffer: Sequence[Any]
@@ -141,8 +141,9 @@ class Path:
         own = np.maximum(
             ahead.elements * each / engine.bandwidth.at(arch.clock), ahead.elements * handled
         )
-        moved = ahead.elements * rounded(arch, each, there.run * item, self.far)
-        moved = moved + rounded(arch, names, listed.run * number, self.far)
+        own = np.maximum(own, least_cycles(engine, ahead.elements * requests, arch.clock))
+        moved = ahead.elements * far_load(arch, each, there.run * item, self.far, store=self.store)
+        moved = moved + far_load(arch, names, listed.run * number, self.far)
         times: Any = ahead.elements if isinstance(rows, RowPlacement) and rows.block else 1
         for axis in sorted(row, key=lambda axis: -axis[1]):
             over = ahead.dims + CopyShape.of(row).dims > engine.rank
@@ -154,13 +155,20 @@ class Path:
 
     def run(self, size: Any) -> Transfer:
         """`size` contiguous bytes."""
-        return self._timed(size, rounded(self.arch, size, size, self.far), 1, 1, size)
+        return self._timed(size, size, 1, 1, size)
 
-    def _timed(self, size: Any, moved: Any, pieces: Any, times: Any, space: Any) -> Transfer:
+    def _timed(self, size: Any, run: Any, pieces: Any, times: Any, space: Any) -> Transfer:
+        """`size` bytes in runs of `run` bytes in far memory."""
         arch, engine = self.arch, self.engine
         rate = far_rate(arch, self.far, self.cores, store=self.store)
+        latency, requests = far_latency(arch, self.far), size / engine.request
         own = np.maximum(size / copy_rate(arch, engine, self.far), pieces)
-        once = engine.startup.cycles(arch.clock) + far_latency(arch, self.far)
+        if not engine.joins_runs:
+            requests = size / np.maximum(run, 1) * np.ceil(run / engine.request)
+            own = np.maximum(own, requests * latency / engine.outstanding)
+        own = np.maximum(own, times * least_cycles(engine, requests / times, arch.clock))
+        moved = far_load(arch, size, run, self.far, store=self.store)
+        once = engine.startup.cycles(arch.clock) + latency
         alone = Transfer(times * once + np.maximum(own, moved / rate), moved, space)
         return self._multicast_transfer(alone, once, own, moved / rate, times)
 

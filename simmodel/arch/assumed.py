@@ -36,14 +36,10 @@ def _looked_up(arch: Arch, field: str) -> tuple[Any, Callable[[object], float]]:
         found, said = parts[name]
         read = next((each.read for each in said if hasattr(each, "read")), _plain_number)
     if isinstance(found, Delay):
-        return found, lambda value: _cycles(Delay.parse(value), arch.clock)
+        return found, lambda value: Delay.parse(value).at(arch.clock)
     if isinstance(found, Bandwidth):
         return found, lambda value: Bandwidth.parse(value).at(arch.clock)
     return found, read
-
-
-def _cycles(delay: Delay, clock: float) -> float:
-    return delay.amount if delay.in_cycles else delay.amount * clock
 
 
 def _plain_number(value: object) -> float:

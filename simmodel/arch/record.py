@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -27,6 +27,9 @@ from simmodel.arch.base import (
 from simmodel.arch.costs import EnergyTable, Price
 from simmodel.arch.units import Bandwidth, Bytes, Delay, Hertz, Interval, Operations
 
+Share = Annotated[float, Field(gt=0, le=1)]
+"""Of a rate."""
+
 
 class Dram(FrozenModel):
     """Off-chip memory behind one or more channels that all cores share."""
@@ -41,6 +44,16 @@ class Dram(FrozenModel):
     """Bytes fetched at least, for each contiguous run of a transfer."""
     channels: PositiveInt = 1
     """Independent channels; addresses are interleaved over them."""
+    read_efficiency: Share = 1.0
+    """Share of `bandwidth` that long reads keep up: refresh and the controller take the rest."""
+    write_efficiency: Share = 1.0
+    """The same of long writes."""
+    run_cost: Delay = NO_DELAY
+    """Time that a channel spends on each contiguous run of a transfer beside its bytes: opening a
+    row and taking a request, as far as others do not hide it."""
+    conflict_penalty: Annotated[float, Field(ge=0)] = 0.0
+    """Extra time, as a fraction, while transfers meet in a channel: rows that one closes for
+    another, and turns between reads and writes."""
 
 
 class Memory(FrozenModel):
@@ -156,7 +169,7 @@ class Matrix(FrozenModel):
     """Engines of this kind in each core, all alike, each with a queue of its own; they share the
     work of a tile."""
     startup: Delay = NO_DELAY
-    sustained: Annotated[float, Field(gt=0, le=1)] = 1.0
+    sustained: Share = 1.0
     """Share of its peak that products keep up: bubbles between instructions and folds take the
     rest, so their cycles are divided by it."""
     granularity: Literal["tile", "gemm", "conv"] = "conv"
@@ -346,6 +359,12 @@ class CopyEngine(FrozenModel):
     """Requests in flight; with DRAM latency they bound the rate."""
     request: Bytes = 256
     """Bytes of one request."""
+    joins_runs: bool = True
+    """A request may ask for several contiguous runs; else each run takes requests of its own."""
+    per_request: Delay = NO_DELAY
+    """From one request of a transfer to the next."""
+    minimum: Delay = NO_DELAY
+    """Least time of a transfer behind its start-up."""
     pad: bool = True
     """Fills borders while it copies."""
     widens: tuple[NarrowType, ...] = ()
@@ -477,10 +496,27 @@ class Arch(FrozenModel):
         """Cores on the chip."""
         return self.clusters * self.cores
 
+    @property
+    def dram_peak(self) -> float:
+        """Bytes per core-clock cycle at the pins of DRAM."""
+        return self.memories.dram.bandwidth.at(self.clock)
+
     @cached_property
     def dram_bytes_per_cycle(self) -> float:
-        """Peak DRAM bytes per core-clock cycle."""
-        return self.memories.dram.bandwidth.at(self.clock)
+        """Bytes per core-clock cycle of long DRAM transfers, in the better direction."""
+        dram = self.memories.dram
+        return self.dram_peak * max(dram.read_efficiency, dram.write_efficiency)
+
+    def dram_load(self, size: Any, runs: Any, *, write: bool) -> Any:
+        """Bytes that long transfers in the better direction move in the time which DRAM needs for
+        `size` bytes in so many contiguous runs; both may be arrays."""
+        dram = self.memories.dram
+        own = dram.write_efficiency if write else dram.read_efficiency
+        slower = max(dram.read_efficiency, dram.write_efficiency) / own
+        run_cost = dram.run_cost.at(self.clock)
+        if slower == 1 and not run_cost:
+            return size
+        return slower * size + runs * (run_cost * self.dram_bytes_per_cycle / dram.channels)
 
     @cached_property
     def dram_latency(self) -> int:

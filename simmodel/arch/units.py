@@ -197,10 +197,13 @@ class Delay(_Quantity):
             raise ValueError(f"expected a delay that is not negative, got {value!r}")
         return cls(amount, unit not in _SECONDS)
 
+    def at(self, clock: float) -> float:
+        """Cycles, or parts of one, of a clock of `clock` hertz."""
+        return self.amount if self.in_cycles else self.amount * clock
+
     def cycles(self, clock: float) -> int:
         """Whole cycles, rounded up, of a clock of `clock` hertz."""
-        exact = self.amount if self.in_cycles else self.amount * clock
-        return math.ceil(exact - 1e-9)
+        return math.ceil(self.at(clock) - 1e-9)
 
     def __str__(self) -> str:
         if self.in_cycles:

@@ -32,11 +32,19 @@ Notices = tuple[tuple[str, int, tuple[int, ...]], ...]
 
 @dataclass(frozen=True)
 class OperandTraffic:
-    """Bytes that an instruction moves through one memory."""
+    """What an instruction moves through one memory."""
 
     operand: Operand
     write: bool
     bytes: int
+    runs: int = 1
+    """Contiguous ones."""
+
+    def load(self, arch: Arch) -> float:
+        """Bytes that long transfers move in the time which this takes of the memory."""
+        if self.operand.memory != "dram":
+            return self.bytes
+        return float(arch.dram_load(self.bytes, self.runs, write=self.write))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +168,8 @@ def operand_traffic(
     arch: Arch, operand: Operand, *, write: bool = False, times: int = 1
 ) -> OperandTraffic:
     """What the memory of `operand` moves when its box is walked so many times."""
-    return OperandTraffic(operand, write, times * operand.traffic(granule(arch, operand.memory)))
+    moved = operand.traffic(granule(arch, operand.memory))
+    return OperandTraffic(operand, write, times * moved, times * operand.runs)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,6 +65,17 @@ def joint_runs(src: Operand, dst: Operand) -> int:
     return math.prod(extents[:-1]) if contiguous else math.prod(extents)
 
 
+def _requests(operand: Operand, engine: CopyEngine) -> int:
+    """Requests for `operand` where each of its contiguous runs takes requests of its own."""
+    return operand.runs * math.ceil(operand.run / engine.request)
+
+
+def least_cycles(engine: CopyEngine, requests: Any, clock: float) -> Any:
+    """Cycles that a transfer of so many requests takes at least, whatever its bytes; for each
+    number of them where they are an array."""
+    return np.maximum(engine.minimum.at(clock), requests * engine.per_request.at(clock))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Copy(Instruction):
     """dst[before : before + src.shape] = src; the rest of dst = fill.
@@ -103,13 +114,16 @@ class Copy(Instruction):
         return own + access_latency(arch, (self.src, self.dst)) + links
 
     def cycles(self, arch: Arch) -> int:
-        engine = engine_of(self, arch)
-        rate = engine.bandwidth.at(arch.clock)
-        latency = access_latency(arch, (self.src, self.dst))
+        engine, ends = engine_of(self, arch), (self.src, self.dst)
+        size, each = max(end.distinct for end in ends), float(engine.request)
+        if not engine.joins_runs:
+            far = max(ends, key=lambda end: access_latency(arch, (end,)))
+            each = size / _requests(far, engine)
+        least: float = least_cycles(engine, size / each, arch.clock)
+        rate, latency = engine.bandwidth.at(arch.clock), access_latency(arch, ends)
         if latency:
-            rate = min(rate, engine.outstanding * engine.request / latency)
-        bytes_moved = max(self.src.distinct, self.dst.distinct)
-        return max(math.ceil(bytes_moved / rate), joint_runs(self.src, self.dst))
+            rate = min(rate, engine.outstanding * each / latency)
+        return math.ceil(max(size / rate, joint_runs(self.src, self.dst), least))
 
     def contract(self) -> Breaches:
         inner, outer = self.src.shape, self.dst.shape
@@ -218,15 +232,17 @@ class Indirect(Copy):
         engine, row = engine_of(self, arch), self.row
         rate = engine.bandwidth.at(arch.clock)
         each = joint_runs(row, rows_below(self.box, len(self.index.shape)))
-        requests = row.distinct // row.run * math.ceil(row.run / engine.request)
+        requests, rows = _requests(row, engine), self.index.elements
         waits = requests * access_latency(arch, (self.src, self.dst)) / engine.outstanding
         handled = max(each, engine.indirect or 0.0, waits)
-        return math.ceil(max(self.source_bytes / rate, self.index.elements * handled))
+        least: float = least_cycles(engine, rows * requests, arch.clock)
+        return math.ceil(max(self.source_bytes / rate, rows * handled, least))
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
-        far = self.index.elements * self.row.traffic(granule(arch, self.table.memory))
+        rows, row = self.index.elements, self.row
+        far = rows * row.traffic(granule(arch, self.table.memory))
         return (
-            OperandTraffic(self.table, self.table is self.dst, far),
+            OperandTraffic(self.table, self.table is self.dst, far, rows * row.runs),
             operand_traffic(arch, self.box, write=self.box is self.dst),
             operand_traffic(arch, self.index),
         )

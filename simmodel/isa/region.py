@@ -252,6 +252,11 @@ class Operand:
         inside = bool(dims) and dims[-1][1] == self.itemsize
         return math.prod(extent for extent, _ in (dims[:-1] if inside else dims)) * self.run
 
+    @property
+    def runs(self) -> int:
+        """How many of these contiguous runs there are."""
+        return self.distinct // self.run
+
     @cached_property
     def span(self) -> tuple[int, int]:
         """Lowest and one past highest byte touched, relative to the address."""
@@ -273,8 +278,7 @@ class Operand:
 
     def traffic(self, granule: int) -> int:
         """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
-        runs = self.distinct // self.run
-        return runs * -(-self.run // granule) * granule
+        return self.runs * -(-self.run // granule) * granule
 
 
 def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

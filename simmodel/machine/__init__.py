@@ -42,7 +42,11 @@ stands in tests/simmodel/test_laws.py.
     1 + conflict_penalty; with interleaved banks those of the memory by 1 + conflict_penalty *
     min(1, (k - 1) / banks).
 9.  DRAM. A copy pays the latency once, in its start-up, and runs no faster than outstanding *
-    request bytes per latency. Each contiguous run moves whole bursts.
+    request bytes per latency, nor than one request per per_request; with joins_runs: false the
+    bytes of a request are those of a run at most. It takes `minimum` at least. Each contiguous run
+    moves whole bursts. Long transfers get bandwidth * efficiency; each run takes run_cost of one
+    channel more; while k > 1 transfers meet, the rate is divided by 1 + conflict_penalty *
+    min(1, (k - 1) / channels).
 10. INTERLOCK. On machines without tokens an instruction starts only when no earlier one of its core
     is unfinished whose operands overlap its own, one of the two being written. Operands count with
     their bounding range of addresses, in every memory.

@@ -128,13 +128,14 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
     """Attach the traffic, constant or per occurrence if it depends on the banks touched."""
     instruction, core, memories = site.instruction, sockets.core, sockets.memories
     flows = tuple(flow for flow in instruction.traffic(sockets.arch) if flow.bytes)
+    loads = [flow.load(sockets.arch) for flow in flows]
     number = {id(operand): index for index, operand in enumerate(instruction.operands())}
     where = [number[id(flow.operand)] for flow in flows]
 
     def profile(addresses: Sequence[int]) -> Profile:
         parts = [
-            memories.resource_bytes(site.operands[i], core, flow.write, flow.bytes, addresses[i])
-            for flow, i in zip(flows, where, strict=True)
+            memories.resource_bytes(site.operands[i], core, flow.write, load, addresses[i])
+            for flow, load, i in zip(flows, loads, where, strict=True)
         ]
         if isinstance(instruction, Copy):
             parts.append(sockets.links.lane_bytes(instruction, core))
@@ -152,7 +153,9 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
         return
     ends = [(o.memory, o.cores) for o in instruction.operands()]
     copied = instruction.source_bytes if isinstance(instruction, Copy) else None
-    moved = tuple((*ends[i], flow.write, flow.bytes) for flow, i in zip(flows, where, strict=True))
+    moved = tuple(
+        (*ends[i], flow.write, load) for flow, load, i in zip(flows, loads, where, strict=True)
+    )
     key = work.cycles, work.gain, moved, copied, tuple(ends) if copied is not None else ()
     known = sockets.known_profiles
     if key not in known:

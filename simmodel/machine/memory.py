@@ -25,7 +25,9 @@ class Ports:
         if isinstance(memory, Memory) and self.banked:
             self.bank_size = memory.bank_size
         if isinstance(memory, Dram):
-            self._read = self._write = [Resource(env, name, arch.dram_bytes_per_cycle, BANDWIDTH)]
+            rate, penalty = arch.dram_bytes_per_cycle, memory.conflict_penalty
+            one = Resource(env, name, rate, BANDWIDTH, penalty, memory.channels)
+            self._read = self._write = [one]
         elif memory.split_ports:
             self._read = _directed(env, f"{name}.read", memory, False)
             self._write = _directed(env, f"{name}.write", memory, True)
@@ -87,7 +89,7 @@ class MemoryInstances:
         return self._ports[self.instances(operand, core)[0]].bank_size
 
     def resource_bytes(
-        self, operand: Operand, core: int, write: bool, amount: int, address: int
+        self, operand: Operand, core: int, write: bool, amount: float, address: int
     ) -> Usage:
         """Bytes through each resource when `amount` bytes of `operand` at `address` are moved."""
         low, high = operand.span

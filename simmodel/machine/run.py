@@ -45,6 +45,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
             for index in sorted(by_origin)
         ),
         traffic=_traffic(works, moved, machine.arch),
+        dram_load=sum(work.executed * _dram_load(work, machine.arch) for work in works),
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
         simulated=sum(len(each.order) for each in machine.front_ends) - machine.skipped,
@@ -88,6 +89,11 @@ def _occurrence_traffic(work: Work, arch: Arch) -> Bytes:
             lanes = len(crossings(arch, name, work.instruction, work.core))
             total[f"link.{name}"] += work.times * work.instruction.source_bytes * lanes
     return total
+
+
+def _dram_load(work: Work, arch: Arch) -> float:
+    flows = work.instruction.traffic(arch) if work.count else ()
+    return sum(flow.load(arch) for flow in flows if flow.operand.memory == "dram")
 
 
 def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int]:

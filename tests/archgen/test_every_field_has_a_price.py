@@ -55,6 +55,13 @@ BY_SIMULATION = [
     ("whole", "links.noc.latency", "10 cycles"), ("soma-edge", "host.compute", "1 GOPS"),
     ("soma-edge", "host.bandwidth", "16 GB/s"), ("soma-edge", "host.latency", "20 us"),
     ("cocco-simba-2c", "front_end.signal", "40 cycles"),
+    ("soma-edge", "memories.dram.read_efficiency", 0.5),
+    ("soma-edge", "memories.dram.write_efficiency", 0.5),
+    ("soma-edge", "memories.dram.run_cost", "20 ns"),
+    ("soma-edge", "memories.dram.conflict_penalty", 0.5),
+    ("soma-edge", "copy.load.joins_runs", False),
+    ("soma-edge", "copy.load.per_request", "100 cycles"),
+    ("soma-edge", "copy.load.minimum", "500 cycles"),
 ]  # fmt: skip
 """Machine, field and value that one program takes another time with."""
 _BINARY = "vector.binary.*"

@@ -20,7 +20,9 @@ from compiler.cost.transfer import Path, RepeatedTransfer, traffic
 from compiler.geometry.cuts import boxes
 from compiler.tensor_ir.nest import Storage, Tensor, dense
 from simmodel.arch.record import Arch
+from simmodel.arch.units import Delay
 from simmodel.isa import Copy, Item, Loop
+from simmodel.isa.base import operand_traffic
 from simmodel.isa.region import Address, Operand
 from simmodel.machine.run import simulate
 from simmodel.program.program import Program
@@ -32,17 +34,26 @@ def taken(item: Item, arch: Arch) -> float:
         return item.count * sum(taken(inner, arch) for inner in item.body)
     assert isinstance(item, Copy)
     (far,) = (o for o in (item.src, item.dst) if o.memory == "dram")
-    moved = far.traffic(arch.memories.dram.burst) / arch.dram_bytes_per_cycle
-    return item.startup(arch) + max(item.cycles(arch), moved)
+    moved = operand_traffic(arch, far, write=far is item.dst).load(arch)
+    return item.startup(arch) + max(item.cycles(arch), moved / arch.dram_bytes_per_cycle)
 
 
 @settings(max_examples=80)
 @given(st.data())
 def test_a_box_takes_what_its_copies_take(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 4))
-    arch = machine(copy={"rank": limit, "bandwidth": "8 B/cycle"})
-    if limit < 4:  # copies of a box share no burst; its price takes them for one
-        arch = changed(arch, "memories.dram", burst=1)
+    few = st.integers(0, 9)
+    # Copies of a box that the engine cannot walk at once share no burst and no run; its price takes
+    # them for one.
+    whole = limit == 4
+    engine: dict[str, Any] = {"rank": limit, "bandwidth": "8 B/cycle"}
+    engine |= {"request": data.draw(st.integers(1, 64)), "outstanding": 1 + data.draw(few)}
+    engine |= {name: f"{data.draw(few)} cycles" for name in ("per_request", "minimum")}
+    engine["joins_runs"] = not whole or data.draw(st.booleans())
+    arch = machine(copy=engine, latency=data.draw(st.integers(0, 20)))
+    cost = Delay(whole * data.draw(few), in_cycles=True)
+    arch = changed(arch, "memories.dram", write_efficiency=0.5, run_cost=cost)
+    arch = arch if whole else changed(arch, "memories.dram", burst=1)
     rank = data.draw(st.integers(1, 4))
     shape = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
     far, near = (tuple(data.draw(st.permutations(range(rank)))) for _ in range(2))

@@ -266,6 +266,60 @@ def test_09_short_runs_move_whole_bursts() -> None:
     assert trace.engines[3].idle["bandwidth"] == 32 - 8
 
 
+def test_09_long_transfers_keep_up_a_share_of_the_bandwidth_by_direction() -> None:
+    # DRAM's 16 B/cycle carry 8 of reads and 4 of writes: 256 B take 32 and 64 cycles.
+    dram = {"read_efficiency": 0.5, "write_efficiency": 0.25}
+    arch = machine(memories=memories(dram=dram))
+    assert simulate(program((load(256),)), arch).cycles == 32
+    assert simulate(program((store(256),)), arch).cycles == 64
+
+
+def test_09_each_run_takes_time_of_a_channel() -> None:
+    # 8 runs of 64 B are 32 cycles at 16 B/cycle; each takes a channel 6 cycles more, two channels
+    # work side by side. One run of as many bytes takes 32 + 3.
+    dram = {"run_cost": "6 cycles", "channels": 2}
+    arch = machine(memories=memories(dram=dram))
+    trace = simulate(program((_rows(8, 64),)), arch)
+    assert (trace.cycles, trace.traffic["dram.read"], trace.dram_load) == (32 + 8 * 3, 512, 896)
+    assert simulate(program((load(512),)), arch).cycles == 32 + 3
+
+
+def test_09_transfers_that_meet_in_a_channel_cost_more() -> None:
+    # Of a load and a store of 256 B at 16 B/cycle the store is issued a cycle later. Where meeting
+    # halves the rate, each gets 4: the load's other 240 B take 60 cycles, then 16 B of the store
+    # are left, for 1.
+    stream = (load(256), store(256, at=KIB))
+    assert simulate(program(stream), machine(memories=memories(dram={}))).cycles == 32
+    met = machine(memories=memories(dram={"conflict_penalty": 1.0}))
+    assert simulate(program(stream), met).cycles == 1 + 60 + 1
+
+
+def test_09_each_run_takes_requests_of_its_own() -> None:
+    # 4 requests in flight and a latency of 100: 8 runs of 64 B take 200 cycles behind it, as each
+    # is a request; requests of 256 B that hold several runs take 50.
+    dram = memories(dram={"latency": "100 cycles"})
+    copy = {"from": "dram", "to": "local", "bandwidth": "16 B/cycle", "outstanding": 4}
+    joined = machine(memories=dram, copy={"load": {**copy, "request": 256}})
+    assert spans(program((_rows(8, 64),)), joined) == [("load", 0, 150)]
+    alone = machine(memories=dram, copy={"load": {**copy, "request": 256, "joins_runs": False}})
+    assert spans(program((_rows(8, 64),)), alone) == [("load", 0, 300)]
+
+
+def test_09_a_transfer_takes_time_for_each_request_and_a_least_time() -> None:
+    # 256 B are 16 cycles at 16 B/cycle, or 4 requests of 64 B at 10 cycles each, or 90 at least.
+    copy = {"from": "dram", "to": "local", "bandwidth": "16 B/cycle", "request": 64}
+    paced = machine(copy={"load": {**copy, "per_request": "10 cycles"}})
+    assert spans(program((load(256),)), paced) == [("load", 0, 40)]
+    slow = machine(copy={"load": {**copy, "per_request": "10 cycles", "minimum": "90 cycles"}})
+    assert spans(program((load(256),)), slow) == [("load", 0, 90)]
+
+
+def _rows(count: int, size: int) -> Copy:
+    """A load of rows that are twice their size apart in DRAM."""
+    far = box("dram", 0, count, size, strides=(2 * size, 1))
+    return Copy(engine="load", src=far, dst=box("local", 0, count, size))
+
+
 def test_10_interlock_orders_by_addresses() -> None:
     arch = machine(front_end={"sync": "interlock", "issue_width": 4})
     # load writes 0..160; relu reads 0..64 and writes 1024..1088: it waits for the load. The store

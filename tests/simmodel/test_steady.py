@@ -144,7 +144,11 @@ def random_machine(dice: random.Random, cores: int) -> Arch:
         "mapping": dice.choice(("interleaved", "blocked")),
         "conflict_penalty": dice.choice((0.0, 0.3)),
     }  # fmt: skip
-    dram = {"bandwidth": dice.choice(("16 B/cycle", "7 B/cycle", "1024 B/cycle"))}
+    dram = {
+        "bandwidth": dice.choice(("16 B/cycle", "7 B/cycle", "1024 B/cycle")),
+        "write_efficiency": dice.choice((1.0, 0.7)), "run_cost": f"{dice.choice((0, 2))} cycles",
+        "conflict_penalty": dice.choice((0.0, 0.4)), "channels": dice.choice((1, 3)),
+    }  # fmt: skip
     return machine(
         cores=cores, memories=memories(dram=dram, local=local), front_end=front_end,
         vector={"startup": f"{dice.choice((0, 0, 3))} cycles"},

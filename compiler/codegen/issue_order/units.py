@@ -26,6 +26,7 @@ from simmodel.isa import (
     Loop,
     Sync,
 )
+from simmodel.isa.base import operand_traffic
 from simmodel.isa.region import replace
 from simmodel.program.substitute import fixed, shifted
 
@@ -150,17 +151,21 @@ def engines(item: Item) -> set[str]:
     return {each.engine for each in instructions([item])}
 
 
-def far_bytes(item: Instruction, arch: Arch) -> int:
-    """Bytes that DRAM moves for it."""
-    burst = arch.memories.dram.burst
-    far = (o for o in (*item.reads(), *item.writes()) if o.memory == "dram")
-    return sum(operand.traffic(burst) for operand in far)
+def far_load(item: Instruction, arch: Arch) -> float:
+    """Bytes that DRAM moves for it, or could in the time that it takes."""
+    sides = ((item.reads(), False), (item.writes(), True))
+    return sum(
+        operand_traffic(arch, operand, write=write).load(arch)
+        for side, write in sides
+        for operand in side
+        if operand.memory == "dram"
+    )
 
 
 def users_of(streams: Sequence[Sequence[Item]], arch: Arch) -> dict[int, int]:
     """Origin -> streams of `streams` that copy from or to DRAM for it."""
     copied = (
-        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far_bytes(i, arch)}
+        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far_load(i, arch)}
         for stream in streams
     )
     return Counter(origin for origins in copied for origin in origins)
@@ -255,7 +260,7 @@ class Pricer:
         work = item.cycles(arch) - item.overlap(arch)  # most follow their like
         if item.engine in arch.copy_:
             users = self.users.get(item.origin, 1)
-            work = max(work, int(far_bytes(item, arch) * users / arch.dram_bytes_per_cycle))
+            work = max(work, int(far_load(item, arch) * users / arch.dram_bytes_per_cycle))
         return max(1, start + work)
 
     def _loads(self, item: Instruction) -> bool:

@@ -136,7 +136,9 @@ def _memories(rng: random.Random) -> Tree:
     }
     dram |= _some(
         rng, 0.4, latency=pick(["0 cycles", "20 cycles", "200 ns"]), burst=pick([1, 16, 64, 256]),
-        channels=pick([1, 2, 8]),
+        channels=pick([1, 2, 8]), run_cost=pick(["9 ns", "1 cycle"]),
+        conflict_penalty=pick([0.1, 1]), read_efficiency=pick([0.5, 0.9]),
+        write_efficiency=pick([0.5, 1]),
     )  # fmt: skip
     sizes = [256, 512, KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB]
     memories: Tree = {"dram": dram, "local": _sram(rng, rng.choice(sizes[rng.randrange(4) :]))}
@@ -225,6 +227,7 @@ def _engine(rng: random.Random, source: list[str], target: list[str]) -> Tree:
     return made | _some(
         rng, 0.3, startup=pick(["4 cycles", "32 cycles"]), rank=pick([1, 2, 3, 4]),
         outstanding=pick([1, 4, 64]), request=pick([16, 64, 1024]), pad=False, broadcast=True,
+        joins_runs=False, per_request=pick(["1 cycle", "5 cycles"]), minimum=pick(["9 ns", "1 us"]),
     )  # fmt: skip
 
 
