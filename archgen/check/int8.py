@@ -265,9 +265,11 @@ def _first_failing(proto: onnx.ModelProto, ranges: Ranges, done: Set[str]) -> on
 
 
 def _kept_float(proto: onnx.ModelProto) -> list[str]:
-    """Names of the sums and products that stay float: biases, masks on scores, GELU and the like.
+    """Names of the sums and products that stay float: biases, masks on scores, GELU and the like,
+    and of scatters that add up or change anything but an input.
 
-    What remains is a sum of two activations (a residual) and a product of two images (a gate).
+    What remains is a sum of two activations (a residual), a product of two images (a gate) and new
+    rows of a cache.
     """
     shapes = known_shapes(proto)
     constants = quantizer_input.constant_numbers(proto)
@@ -275,8 +277,12 @@ def _kept_float(proto: onnx.ModelProto) -> list[str]:
     for node in proto.graph.node:
         for name in node.input:
             readers.setdefault(name, []).append(node.op_type)
+    given = {value.name for value in proto.graph.input} - constants
     kept = []
     for node in proto.graph.node:
+        if node.op_type in ("ScatterND", "ScatterElements"):
+            adds_up = attribute(node, "reduction", b"none") != b"none"
+            kept += [node.name] if adds_up or node.input[0] not in given else []
         if node.op_type not in _SUMS:
             continue
         activations = not constants.intersection(node.input)

@@ -25,10 +25,14 @@ from compiler.api import Load, hides_products, in_standard_operators, numbers_in
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 MOVEMENT = (
     *("Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Split", "Slice"),
-    *("Pad", "Resize", "DepthToSpace", "TensorScatter"),
+    *("Pad", "Resize", "DepthToSpace", "TensorScatter", "ScatterND", "ScatterElements"),
 )
-_DATA = {"Concat": None, "TensorScatter": 2}
-"""How many of the first inputs of movement are moved, where it is not one; None: all."""
+_DATA = {
+    "Concat": slice(None),
+    "TensorScatter": slice(2),
+    **dict.fromkeys(("ScatterND", "ScatterElements"), slice(None, None, 2)),
+}
+"""Which inputs of movement are moved, where it is not the first alone."""
 _CLAMPS = ("Relu", "Clip")
 _KEEPING = {*MOVEMENT, "Identity", "MaxPool", "Gather", "Expand"}
 """Operators whose results are elements of their first input."""
@@ -173,13 +177,13 @@ def _dequantized(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set
     kinds = {t.name: t.data_type for t in graph.initializer}
     found: set[str] = set()
     for node in nodes:
-        count = _DATA.get(node.op_type, 1)
+        moved = node.input[_DATA.get(node.op_type, slice(1))]
         if node.op_type == "DequantizeLinear":
             given = zip(node.input[::2], (_BYTES, _CODES), strict=False)
             narrow = all(kinds.get(name, _BYTES[0]) in able for name, able in given)
             if narrow and not attribute(node, "block_size", 0):
                 found.update(node.output)
-        elif node.op_type in _KEEPING and found.issuperset(node.input[:count]):
+        elif node.op_type in _KEEPING and found.issuperset(moved):
             found.update(node.output)
     return found
 

@@ -149,6 +149,7 @@ def host_node(
     results = [output for output in named if build.tensors[str(output.name)].elements]
     payload, inputs = payload_of([node], model, results)
     known = Node(node, build, limits)
+    put = rows.put_of(known)
     return HostNode(
         inputs=inputs,
         outputs=tuple(str(o.name) for o in results),
@@ -157,6 +158,6 @@ def host_node(
         kind=operator_name(node.op_type, node.domain),
         reason=reason,
         operations=operations(node),
-        pick=rows.pick_of(known) or rows.put_of(known),
-        otherwise=rows.gather_by_comparison(known) or rows.scatter_by_comparison(known),
+        pick=rows.pick_of(known) or put,
+        otherwise=rows.gather_by_comparison(known) or rows.scatter_by_comparison(known, put),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from compiler.frontend.operators.attention import COMPARED
 from compiler.lowering.node import Node
 from compiler.tensor_ir.build import along, reshaped
-from compiler.tensor_ir.nest import Access, Dim, Nest, Pick, Put, at
+from compiler.tensor_ir.nest import Access, Dim, Nest, Pick, Put, Tensor, at
 
 LONGEST = 1024
 """Most positions that an index is compared with: of a longer axis, as of a table of words, the host
@@ -48,12 +48,7 @@ def gather_by_comparison(node: Node) -> tuple[Nest, ...]:
     own = _aside(node)
     behind, places = (1,) * (len(table.shape) - axis - 1), (1,) * len(index.shape)
     numbers = own.build.view(f"{node.out}.places", index, reshaped(*index.shape, 1, *behind))
-    met = []
-    for name, first in (("front", 0), ("back", -extent)):  # negative ones count from the end
-        ramp = np.arange(first, first + extent, dtype=np.int32).reshape(extent, *behind)
-        positions = own.number(name, ramp, index.dtype)
-        met.append(own.step(f"at_{name}", "equal", numbers, positions, dtype="bool"))
-    here = own.step("here", "or", *met, dtype="bool")
+    here = _places(own, "", numbers, extent, len(behind))
     shape = (*table.shape[:axis], *places, *table.shape[axis:])
     source = own.build.view(f"{node.out}.table", table, reshaped(*shape))
     kind = "int32" if table.dtype == "bool" else table.dtype  # booleans as integers, which add up
@@ -76,6 +71,16 @@ def _aside(node: Node) -> Node:
     own = replace(node, build=replace(node.build, steps=[]))
     own.compose()
     return own
+
+
+def _places(own: Node, part: str, index: Tensor, extent: int, behind: int) -> Tensor:
+    """Whether `index` stands for each of `extent` positions in front of `behind` axes."""
+    met = []
+    for name, first in (("front", 0), ("back", -extent)):  # negative ones count from the end
+        ramp = np.arange(first, first + extent, dtype=np.int32).reshape(extent, *(1,) * behind)
+        positions = own.number(name, ramp, index.dtype)
+        met.append(own.step(f"{part}at_{name}", "equal", index, positions, dtype="bool"))
+    return own.step(f"{part}here", "or", *met, dtype="bool")
 
 
 def _nests(node: Node) -> tuple[Nest, ...]:
@@ -114,9 +119,11 @@ def _axis_attribute(node: Node) -> int:
     return int(node.attribute("axis", -2)) % len(node.shape())
 
 
-def scatter_by_comparison(node: Node) -> tuple[Nest, ...]:
-    """Nests of a TensorScatter of few rows: each is compared with every place. Empty: another
-    operator, or too many rows."""
+def scatter_by_comparison(node: Node, put: Put | None) -> tuple[Nest, ...]:
+    """Nests of a scatter of few rows: each is compared with every place. Empty: another operator,
+    or too many rows."""
+    if node.op == "ScatterND" and put is not None:
+        return _few_places(node, put)
     if node.op != "TensorScatter" or node.tensor(1).shape[_axis_attribute(node)] > COMPARED:
         return ()
     own = _aside(node)
@@ -141,4 +148,20 @@ def scatter_by_comparison(node: Node) -> tuple[Nest, ...]:
         mask = own.step(f"{part}.here", "equal", places, here, dtype="bool")
         row = own.build.view(f"{own.out}.{part}.new", update, along(axis, number, 1))
         made = own.step("" if number == count - 1 else f"{part}.made", "select", mask, row, made)
+    return _nests(own)
+
+
+def _few_places(node: Node, put: Put) -> tuple[Nest, ...]:
+    index, shape = node.build.tensors[put.index], node.shape()
+    if index.elements > COMPARED:
+        return ()
+    own = _aside(node)
+    made, update = own.tensor(0), own.tensor(2)
+    for number, place in enumerate(np.ndindex(index.shape)):
+        part, cut = f"row{number}.", itemgetter((*place, ...))
+        at = own.build.view(f"{own.out}.{part}place", index, cut)
+        here = _places(own, part, at, shape[0], len(shape) - 1)
+        row = own.build.view(f"{own.out}.{part}new", update, cut)
+        last = number == index.elements - 1
+        made = own.step("" if last else f"{part}made", "select", here, row, made)
     return _nests(own)

@@ -595,12 +595,16 @@ def _bypassed(recipe: VerificationPlan) -> set[str]:
 def _views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dict[str, list[str]]:
     """For each tensor that is made, those to look at then: itself, as far as the model names it;
     and views of what is complete with it, where what lies there is no value of the model, or one
-    that is not handed on: those of the first node that has such a view."""
+    that is not handed on: those of the first node that has such a view, but no table as it was
+    before rows were put into it."""
     graph, nobody = recipe.graph, -1
     made = [name for stage in recipe.stages for name in stage.computed_tensors]
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
     node_of = {name: values[0].node for name, values in recipe.known.items() if values}
     open_buffers = {graph.buffer_of(n) for n in made if n not in node_of or n in bypassed}
+    places = {value.origin: value.node for values in recipe.known.values() for value in values}
+    hosts = (stage.host for stage in recipe.stages if stage.host is not None)
+    puts = {h.outputs[0]: places.get(h.origin, nobody) for h in hosts if isinstance(h.pick, Put)}
     told, makers = (_marks(graph, open_buffers, nobody) for _ in range(2))
     for number, name in enumerate(made):
         if graph.buffer_of(name) in open_buffers:
@@ -613,6 +617,8 @@ def _views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dic
         teller, last = told(name), makers(name).max()
         mine = (teller == nobody) | (teller == node_of[name])
         if last == nobody or not (mine.any() or name in bypassed):
+            continue
+        if node_of[name] < puts.get(made[last], nobody):
             continue
         seen[made[last]].append(name)
         if name not in bypassed:

@@ -197,3 +197,28 @@ def test_a_quantized_cache_with_room_keeps_its_integers() -> None:
     kept = archgen.execute(program, given | {n: first[a] for n, a in states.items()}, arch)
     for after in states.values():
         np.testing.assert_array_equal(kept[after], first[after])
+
+
+WRITTEN = """<ir_version: 10, opset_import: ["" : 21]>
+decoder (float[1, 1, 16] x, float[1, 64, 16] cache, int64[1, 1, 2] at)
+  => (float[1, 64, 16] new_cache, float[1, 1, 64] scores)
+{
+  row = MatMul (x, w)
+  new_cache = ScatterND (cache, at, row)
+  turned = Transpose <perm = [0, 2, 1]> (new_cache)
+  scores = MatMul (x, turned)
+}
+"""
+
+
+def test_a_row_scattered_into_a_quantized_cache_is_checked(tmp_path: Path) -> None:
+    """The cache as it was lies in the same bytes, and is not compared with the new one."""
+    proto, path = onnx.parser.parse_model(WRITTEN), tmp_path / "decoder.onnx"
+    w = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    onnx.save(proto, path)
+    study = archgen.study("soma-edge", path, effort=0, plots=False)
+    (point,) = study.frame.itertuples()
+    assert point.verified and not point.host_ops
+    model, arch = archgen.load_model(path), archgen.load_arch("soma-edge")
+    assert_in_place(archgen.compile_model(model, arch, effort=0), {"cache": "new_cache"})

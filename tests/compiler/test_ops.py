@@ -188,6 +188,9 @@ SCATTERS = [
       for how in ("none", "add", "mul", "max", "min")),
     *(case("ScatterND", (3, 2, 5), np.array([[0, 1], [2, 0], [-1, -1]]), (3, 5), reduction=how)
       for how in ("none", "add", "mul", "max", "min")),
+    case("ScatterND", (9, 5), np.array([[[-1], [2]], [[0], [7]]]), (2, 2, 5)),
+    case("ScatterND", (3, 4, 5), np.moveaxis(np.mgrid[1:3, -3:0], 0, -1), (2, 3, 5)),
+    case("ScatterElements", (2, 3), np.array([[2, -3]]), (1, 2), axis=1, dtype="i1"),
     case("GatherND", (3, 2, 5), np.array([[[0, 1]], [[-1, 0]]])),
     case("GatherND", (3, 2, 5), np.array([[0], [1], [1]]), batch_dims=1),
     case("GatherND", (9, 8), np.array([[0, 7], [-1, 3]])),  # of too many to compare places with

@@ -316,6 +316,33 @@ def test_a_cache_of_fixed_room_takes_its_new_rows_and_nothing_else(
     assert lies["past"] == lies["y"]
 
 
+@pytest.mark.parametrize(
+    ("place", "put"),
+    [
+        ("int64[1, 1, 1, 3] at", "y = ScatterND (past, at, row)"),
+        (
+            "int64[1, 1, 1, 1] at",
+            "i = Expand (at, l) y = ScatterElements <axis = 2> (past, i, x)",
+        ),
+    ],
+)
+def test_a_row_is_written_in_place_however_its_place_is_said(place: str, put: str) -> None:
+    proto = parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, 1, 64, 16] past, float[1, 1, 1, 16] x, {place}) => (float[1, 1, 64, 16] y)
+            <int64[4] l = {{1, 1, 1, 16}}> {{
+            row = Identity (x)
+            {put}
+        }}"""
+    )
+    feeds = feeds_of(proto)
+    feeds["at"] = np.array([0, 0, 37])[-feeds["at"].shape[-1] :].reshape(feeds["at"].shape)
+    made, found = executed(proto, feeds, WITH, CompileOptions())
+    agree(found, ReferenceEvaluator(proto).run(None, feeds), 0, 0)
+    assert not made.host
+    assert simulate(made.program, WITH).traffic["dram.write"] < 16 * 64
+
+
 def test_what_is_read_later_is_copied_first() -> None:
     """The cache as it was is an operand behind the new rows: then it may not be changed."""
     proto = scattered((1, 3, 64, 16), 1, True)

@@ -155,7 +155,7 @@ def value_where(value: ir.Value, known: Mapping[ir.Value, Array]) -> Array | Non
         return None
     inputs = [None if each is None else value_where(each, known) for each in node.inputs]
     made = evaluate_node(node, inputs, node.graph.opset_imports)
-    return None if made is None else made[0]
+    return None if made is None else made[node.outputs.index(value)]
 
 
 def _is_known(node: ir.Node, value: ir.Value) -> bool:

@@ -3,6 +3,7 @@ padding into the window operator behind it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -34,6 +35,7 @@ from compiler.frontend.rewrite import (
     str_attr,
     terms_of,
 )
+from compiler.frontend.quantization.move_quantize import VIEWS
 from compiler.passes import Omittable
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -266,8 +268,10 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
     return value == 0 and smaller and is_op(source, *NON_NEGATIVE)
 
 
-# Pixels of blocks as channels, which a convolution of the image itself sees as a larger kernel.
+# Pixels of blocks as channels, which a convolution of the image itself sees as a larger kernel; of
+# single pixels, channels in another order.
 
+_PARTS = ("Concat", "Gather", "Slice", "Split", "SpaceToDepth")
 
 @dataclass(frozen=True)
 class FoldSpaceToDepth(GraphPass, Omittable):
@@ -279,8 +283,8 @@ class FoldSpaceToDepth(GraphPass, Omittable):
      =>
         y = Conv <kernel_shape=[6, 6], strides=[2, 2]> (x, v)
 
-    Of SpaceToDepth too, and of QConv. The kernel's places and channels are the same numbers in
-    another order.
+    Of SpaceToDepth, of Reshape and Transpose that do the same or shuffle channels, and of QConv
+    too. The kernel's places and channels are the same numbers in another order.
     """
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -324,23 +328,39 @@ def _blocks(last: ir.Value) -> tuple[ir.Value, list[int], Array] | None:
     """The image whose pixels stand side by side as channels of `last`, rows and columns of a block,
     and for each channel of `last` the image's channel and pixel of the block: each once. None of
     another value; where pixels go is what the operators in front make of their numbers."""
-    images: set[ir.Value] = set()
-    waiting = [last]
+    return next((found for image in _images(last) if (found := _blocks_of(image, last))), None)
+
+
+def _images(last: ir.Value) -> Iterator[ir.Value]:
+    """Values that `last` may have the pixels of: of parts that are joined, the one that they are
+    taken from, and whatever is seen in other shapes or orders of axes."""
+    waiting, found = [last], set()
     while waiting:
         value = waiting.pop()
         maker = value.producer()
-        if maker is not None and is_op(maker, "Concat", "Gather", "Slice", "SpaceToDepth"):
+        if maker is not None and is_op(maker, *_PARTS):
             waiting += [each for each in maker.inputs if each is not None and not is_const(each)]
         else:
-            images.add(value)
-    image, shape = images.pop(), static_shape(last)
-    deep = static_shape(image)
-    if images or image is last or len(deep) != 4 or len(shape) != 4 or prod(deep) != prod(shape):
+            found.add(value)
+    value = found.pop()
+    if found:
+        return
+    yield value
+    while (maker := value.producer()) is not None and is_op(maker, *VIEWS, "Transpose"):
+        value = required(maker, 0)
+        yield value
+
+
+def _blocks_of(image: ir.Value, last: ir.Value) -> tuple[ir.Value, list[int], Array] | None:
+    shape, deep = static_shape(last), static_shape(image)
+    if image is last or len(deep) != 4 or len(shape) != 4 or prod(deep) != prod(shape):
         return None
     steps = [n // max(m, 1) for n, m in zip(deep[2:], shape[2:], strict=True)]
+    if prod(steps) < 1 or deep[1] * prod(steps) != shape[1] or deep[0] != shape[0]:
+        return None
     pixels = np.arange(prod(deep)).reshape(deep)
     numbers = value_where(last, {image: pixels})
-    if numbers is None or prod(steps) <= 1 or deep[1] * prod(steps) != shape[1]:
+    if numbers is None:
         return None
     places = np.stack(np.unravel_index(numbers[0, :, 0, 0], deep[1:]), 1)
     if len(np.unique(places, axis=0)) < len(places) or (places[:, 1:].max(0) >= steps).any():

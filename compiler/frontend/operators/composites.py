@@ -232,10 +232,13 @@ def _check_worth(compared: int, *values: tuple[int, ...]) -> None:
 
 def _pick(b: Body, chosen: Tensor, data: Tensor, axis: int) -> Tensor:
     """The element of `data` along `axis` that the mask `chosen` marks, or zero; the axis stays."""
-    kind = data.dtype
-    unsummed = kind.kind in "biu" and kind.itemsize < 4  # ONNX's sums do not take these
-    wide = b.cast(data, np.int32) if unsummed else data
-    return b.cast(b.reduce("Sum", b.Where(chosen, wide, 0), [axis]), kind)
+    wide = b.cast(data, np.int32) if _unsummed(data) else data
+    return b.cast(b.reduce("Sum", b.Where(chosen, wide, 0), [axis]), data.dtype)
+
+
+def _unsummed(x: Tensor) -> bool:
+    """Whether ONNX's sums do not take numbers as short as those of `x`."""
+    return x.dtype.kind in "biu" and x.dtype.itemsize < 4
 
 
 def _marked(b: Body, index: Tensor, extent: int, axis: int) -> Tensor:
@@ -421,6 +424,13 @@ def scatter_elements(
     axis %= len(shape)
     count = index.shape[axis]
     _check_numbers(data, updates)
+    places, others = _expanded(index, axis), [*range(axis), *range(axis + 1, len(shape))]
+    alike = all(updates.shape[a] == shape[a] for a in others)
+    if places is not None and alike and reduction == "none":
+        order = [axis, *others]
+        table, new = (b.one("Transpose", x, perm=order) for x in (data, updates))
+        written = b.one("ScatterND", table, b.reshape(places, (count, 1)), new)
+        return b.one("Transpose", written, perm=np.argsort(order).tolist())
     _check_worth(prod(shape) * count, shape, updates.shape)
     index = _filled(b, index, shape, axis, shape[axis])  # a place that there is not
     updates = _filled(b, updates, shape, axis, 0)
@@ -435,14 +445,62 @@ def scatter_elements(
 def scatter_nd(
     b: Body, data: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
-    """Updates at places of several dimensions."""
+    """Updates at places of several dimensions: known places that are a box as parts of the data
+    around it. A few rows, or many of a large table, are left to lowering, which knows whether copy
+    engines put them."""
     depth, count = index.shape[-1], prod(index.shape[:-1])
     extent, behind = prod(data.shape[:depth]), prod(data.shape[depth:])
+    if reduction == "none" and (box := _box(index, data.shape)) is not None:
+        return _around(b, data, b.reshape(updates, tuple(n for _, n in box)), box)
     _check_numbers(data, updates)
-    _check_worth(extent * count * behind, data.shape, updates.shape)
+    compared = extent * count * behind
+    few = count <= COMPARED
+    many = behind > 1 and compared > COMPARED * (prod(data.shape) + prod(updates.shape))
+    if reduction == "none" and (few or many):
+        if depth == 1:
+            raise Declined("rows are put by copy engines")
+        flat = b.reshape(_flat(b, index, data.shape[:depth]), (count, 1))
+        table, rows = b.reshape(data, (extent, behind)), b.reshape(updates, (count, behind))
+        return b.reshape(b.one("ScatterND", table, flat, rows), data.shape)
+    _check_worth(compared, data.shape, updates.shape)
     flat = b.reshape(_flat(b, index, data.shape[:depth]), (1, 1, count, 1))
     updates = b.reshape(updates, (1, 1, count, behind))
     return _scattered(b, data, ((1,), extent, (behind,)), (flat, updates), reduction)
+
+
+def _box(index: Tensor, shape: tuple[int, ...]) -> list[tuple[int, int]] | None:
+    """First and number of the positions along every axis of `shape` which known places are, each of
+    them once and in order; None where they are no box."""
+    if index.value is None or not index.value.size:
+        return None
+    depth = index.shape[-1]
+    places = index.value.reshape(-1, depth)
+    places = np.where(places < 0, places + shape[:depth], places)
+    first, counts = places[0], places[-1] - places[0] + 1
+    if (counts < 1).any() or prod(counts.tolist()) != len(places):
+        return None
+    if (places != first + np.indices(counts).reshape(depth, -1).T).any():
+        return None
+    return [*zip(first.tolist(), counts.tolist(), strict=True), *((0, n) for n in shape[depth:])]
+
+
+def _around(
+    b: Body, data: Tensor, updates: Tensor, box: list[tuple[int, int]], axis: int = 0
+) -> Tensor:
+    """`data` with `updates` in a box of its positions, of which it is cut to those along the axes
+    before `axis`."""
+    if axis == len(box):
+        return updates
+    (first, count), extent = box[axis], data.shape[axis]
+    if count == extent:
+        return _around(b, data, updates, box, axis + 1)
+    cuts = ((0, first), (first, first + count), (first + count, extent))
+    before, middle, behind = (
+        b.one("Slice", data, [low], [high], [axis]) if high > low else None for low, high in cuts
+    )
+    assert middle is not None
+    within = _around(b, middle, updates, box, axis + 1)
+    return b.one("Concat", *(x for x in (before, within, behind) if x is not None), axis=axis)
 
 
 @defines(COMPOSITES, "GatherND")
@@ -494,8 +552,15 @@ def _scattered(
     axis, (index, updates) = len(before), given
     mask = _marked(b, index, extent, axis)
     how, neutral = JOINED[reduction]
-    chosen = b.one("Where", mask, updates, neutral(data))
-    joined = b.reduce(how, chosen, [axis + 1], keepdims=0)
+    if reduction == "none" and (count := index.shape[axis + 1]) <= COMPARED:
+        made = b.reshape(data, (*before, extent, 1, *behind))
+        for n in range(count):
+            here, new = (b.one("Slice", x, [n], [n + 1], [axis + 1]) for x in (mask, updates))
+            made = b.one("Where", here, new, made)
+        return b.reshape(made, data.shape)
+    wide = b.cast(updates, np.int32) if _unsummed(updates) else updates
+    chosen = b.one("Where", mask, wide, neutral(data))
+    joined = b.cast(b.reduce(how, chosen, [axis + 1], keepdims=0), data.dtype)
     own = b.reshape(data, (*before, extent, *behind))
     if reduction == "none":
         one, zero = b.constant(1, INDEX), b.constant(0, INDEX)

@@ -120,19 +120,22 @@ def dequantized(value: ir.Value | None) -> tuple[ir.Value, Quantization] | None:
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 MOVERS = frozenset(
     {*VIEWS, "Transpose", "Slice", "Gather", "Expand", "MaxPool", "DepthToSpace", "SpaceToDepth",
-     "Tile", "Pad", "Resize", "Concat", "Split", "TensorScatter"}
+     "Tile", "Pad", "Resize", "Concat", "Split", "GatherElements", "GatherND", "TensorScatter",
+     "ScatterND", "ScatterElements"}
 )  # fmt: skip
-"""Operators whose results are elements of their first input (of all inputs, for Concat; of
-the first two, for TensorScatter).
+"""Operators whose results are elements of their first input (of all inputs, for Concat; of what
+is written into it too, for scatters).
 
 MaxPool is one of them because quantization and dequantization are monotonic."""
 
 
-def data_inputs(node: ir.Node) -> int:
-    """How many of the first inputs of a mover are data."""
-    if is_op(node, "TensorScatter"):
-        return 2
-    return len(node.inputs) if is_op(node, "Concat") else 1
+def data_inputs(node: ir.Node) -> tuple[int, ...]:
+    """Which inputs of a mover are data."""
+    if is_op(node, "Concat"):
+        return tuple(range(len(node.inputs)))
+    return {"TensorScatter": (0, 1), "ScatterND": (0, 2), "ScatterElements": (0, 2)}.get(
+        node.op_type, (0,)
+    )
 
 
 def works_on_integers(node: ir.Node, how: Quantization) -> bool:
@@ -141,6 +144,8 @@ def works_on_integers(node: ir.Node, how: Quantization) -> bool:
         return False
     if is_op(node, "MaxPool"):  # ONNX has none of 16 bits
         return len(node.outputs) == 1 and how.dtype in BYTES
+    if is_op(node, "ScatterND", "ScatterElements"):
+        return str_attr(node, "reduction", "none") == "none"
     if is_op(node, "Resize"):
         crops = str_attr(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
         return str_attr(node, "mode", "nearest") == "nearest" and not crops
@@ -174,7 +179,9 @@ def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
 
 def _on_integers(make: Rewriter, data: list[ir.Value], zero: int) -> ir.Node:
     """The mover that `make` stands at, of integers among which `zero` stands for 0."""
-    inputs = [*data, *make.anchor.inputs[len(data) :]]
+    inputs = list(make.anchor.inputs)
+    for i, value in zip(data_inputs(make.anchor), data, strict=True):
+        inputs[i] = value
     if _pads_a_constant(make.anchor):
         inputs[2:3] = [make.like(np.asarray(zero), data[0])]
     return make.again(inputs)
@@ -231,7 +238,7 @@ def _quantizers(node: ir.Node) -> list[ir.Node]:
 
 def _worth_it(node: ir.Node) -> bool:
     """Whether no more is quantized above `node` than below, or it needs no floats any more."""
-    data = (value for value in node.inputs[: data_inputs(node)] if value is not None)
+    data = (required(node, i) for i in data_inputs(node))
     made = (value for value in node.outputs if value.uses())
     above, below = (sum(math.prod(static_shape(v)) for v in values) for values in (data, made))
     source = required(node, 0)
@@ -240,7 +247,7 @@ def _worth_it(node: ir.Node) -> bool:
 
 def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
     make = Rewriter(node, (node, *readers))
-    floats = [required(node, i) for i in range(data_inputs(node))]
+    floats = [required(node, i) for i in data_inputs(node)]
     for value in dict.fromkeys(floats):
         _quantize(make, value, readers[0], wanted)
     # Asked when all are there: one QuantizeLinear may have taken another's place.
@@ -323,9 +330,9 @@ class SinkDequantize(GraphPass, Omittable):
 
 
 def _sink(node: ir.Node) -> bool:
-    count = data_inputs(node)
-    pairs = [pair for pair in map(dequantized, node.inputs[:count]) if pair is not None]
-    if not pairs or len(pairs) < count or not works_on_integers(node, pairs[0][1]):
+    given = [dequantized(node.inputs[i]) for i in data_inputs(node)]
+    pairs = [pair for pair in given if pair is not None]
+    if len(pairs) < len(given) or not pairs or not works_on_integers(node, pairs[0][1]):
         return False
     how, convert = pairs[0][1], required(node, 0).producer()
     if convert is None or not all(p[1].same_as(how) for p in pairs):
