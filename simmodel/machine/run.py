@@ -102,7 +102,6 @@ def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int
 
 def _origin(origin: Origin, own: list[tuple[Work, Bytes]], arch: Arch) -> OriginTrace:
     works = [work for work, _ in own]
-    products = [work for work in works if isinstance(work.instruction, MatrixInstruction)]
     busy: dict[str, int] = defaultdict(int)
     through: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for work, moved in own:
@@ -119,7 +118,11 @@ def _origin(origin: Origin, own: list[tuple[Work, Bytes]], arch: Arch) -> Origin
         last=max(work.last for work in works),
         instructions=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
-        products=sum(w.executed * w.instruction.cycles_at_peak(arch) for w in products),
+        products=sum(
+            work.executed * work.instruction.cycles_at_peak(arch)
+            for work in works
+            if isinstance(work.instruction, MatrixInstruction)
+        ),
         busy=dict(busy),
         read=dict(through["read"]),
         written=dict(through["write"]),
