@@ -61,6 +61,8 @@ class OriginTrace:
     """End of its last instruction."""
     instructions: int
     macs: int
+    products: float
+    """Cycles of one array for those of matrix engines, at the peak of the types they are in."""
     busy: dict[str, int]
     """Busy cycles by engine name."""
     read: dict[str, int]

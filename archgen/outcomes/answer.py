@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from archgen.outcomes.axes import StudyAxis, axes, workload
-from archgen.outcomes.bottleneck import verdict
+from archgen.outcomes.bottleneck import Verdict, told, verdict
 from archgen.outcomes.estimated import (
     ESTIMATED,
     EstimateError,
@@ -31,8 +31,6 @@ NEARLY = 0.10
 """Share of the time by which a smaller machine may be slower and still be nearly as good."""
 _EQUAL = 0.005
 """Share of the time by which machines differ that are as quick as each other."""
-_SURE = 0.9
-"""Share of the time from which on one resource explains an estimate."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,8 @@ class ComparedMachine:
     """mm2; NaN where it is not known."""
     best: Mapping[str, Record]
     """Network -> its quickest point."""
+    held: Mapping[str, Verdict]
+    """Network -> what holds that point up: its run where it has one, else its estimate."""
 
 
 def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
@@ -57,8 +57,9 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     """
     compared = like_with_like(frame)
     every = axes(frame, archs)
-    rows = [row for row in records(by_merit(compared, "latency_ms")) if _counts(row)]
-    found = _candidates(rows)
+    ordered = by_merit(compared, "latency_ms")
+    held = map(verdict, records(frame.loc[ordered.index]))
+    found = _candidates([p for p in zip(records(ordered), held, strict=True) if _counts(p[0])])
     if not found:
         return []
     guessed = EstimateError.of(records(frame)) if is_estimated(frame) else None
@@ -97,12 +98,14 @@ def _counts(row: Record) -> bool:
     return has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
 
 
-def _candidates(rows: Sequence[Record]) -> list[ComparedMachine]:
-    """Machines that have a point of every network that any has, the quickest first; `rows` are in
+def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachine]:
+    """Machines that have a point of every network that any has, the quickest first; `points` are in
     order of their latencies."""
     best: dict[str, dict[str, Record]] = {}
-    for row in rows:
+    held: dict[str, dict[str, Verdict]] = {}
+    for row, found_by in points:
         best.setdefault(str(row["arch"]), {}).setdefault(workload(row), row)
+        held.setdefault(str(row["arch"]), {}).setdefault(workload(row), found_by)
     most = max(map(len, best.values()), default=0)
     found = []
     for name, own in best.items():
@@ -110,7 +113,9 @@ def _candidates(rows: Sequence[Record]) -> list[ComparedMachine]:
         mean = math.exp(math.fsum(map(math.log, times)) / len(times))
         if len(own) == most:
             found.append(
-                ComparedMachine(name, mean, number(next(iter(own.values())), "area_mm2"), own)
+                ComparedMachine(
+                    name, mean, number(next(iter(own.values())), "area_mm2"), own, held[name]
+                )
             )
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
@@ -169,13 +174,12 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
 
 
 def _limit(first: ComparedMachine) -> Iterator[str]:
-    row = max(first.best.values(), key=lambda each: number(each, "latency_ms"))
-    where = f" on {workload(row)}" if len(first.best) > 1 else ""
-    found = verdict(row)
-    if found.estimated and 0 < found.share < _SURE:
-        yield f"No one resource holds {first.name} up{where}: at most, {found.sentence}."
-    elif found.cause:
-        yield f"What holds {first.name} up{where}: {found.sentence}."
+    longest = sorted(first.best, key=lambda name: -number(first.best[name], "latency_ms"))
+    known = told([(name, first.held[name]) for name in longest])
+    if known:
+        where = " on {}" * (len(longest) > 1)
+        said = "; ".join(each.sentence + where.format(name) for name, each in known)
+        yield f"What holds {first.name} up: {said}."
 
 
 def _unseen(

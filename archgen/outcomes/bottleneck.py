@@ -12,7 +12,7 @@ answer where what was waited for worked as long: DRAM, or vector engines.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,16 @@ def verdict(row: Row) -> Verdict:
     column = cause if cause in row else "of_bound"
     share = number(row, column, 0.0) if cause else 0.0
     return Verdict(cause, share, row.get("status") == ESTIMATED or cause not in known[:1])
+
+
+_FEW = 3
+"""Networks each of which has a verdict of its own in a sentence."""
+
+
+def told(found: Sequence[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
+    """Networks and what holds a machine up on them, that a sentence names: a few, else the first;
+    not those of which nothing is known."""
+    return [pair for pair in found[: len(found) if len(found) <= _FEW else 1] if pair[1].cause]
 
 
 # Where a network's working set lies on a machine, and how much of it each memory there holds.

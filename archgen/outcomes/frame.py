@@ -28,6 +28,7 @@ from archgen.outcomes.columns import (
 from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Row, Scalar
 from archgen.process.files import write_atomically
 from archgen.scheduling import DEFAULT
+from simmodel.arch.record import Arch
 
 Frame = pd.DataFrame
 Record = dict[str, Any]
@@ -124,6 +125,17 @@ def number(row: Mapping[str, Any], column: str, missing: float = math.nan) -> fl
     """The value of a column of numbers, `missing` where it has none."""
     value = row.get(column)
     return missing if value is None or pd.isna(value) else float(value)
+
+
+def matrix_cycles(layer: Mapping[str, Any], arch: Arch) -> float:
+    """Cycles in which the matrix engines of all cores worked for a row of the frame of layers."""
+    return sum(number(layer, f"busy_{name}_cycles", 0.0) for name in arch.units("matrix"))
+
+
+def matrix_use(layer: Mapping[str, Any], arch: Arch) -> float:
+    """Share of these that its products take at the peak of their types; NaN where it has none."""
+    busy = matrix_cycles(layer, arch)
+    return number(layer, "products_cycles") / busy if busy > 0 else math.nan
 
 
 def dimensions(rows: Sequence[Record]) -> list[str]:

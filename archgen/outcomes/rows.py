@@ -149,6 +149,7 @@ def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:
             "start_cycle": origin.first,
             "end_cycle": origin.last,
             "macs": origin.macs,
+            "products_cycles": origin.products,
             "instructions": origin.instructions,
             "energy_mj": energy,
         }

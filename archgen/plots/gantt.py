@@ -6,7 +6,6 @@ being dark and light, so that one sees how far they overlap.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 import archgen.plots.style as style
-from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.outcomes.frame import Frame, Record, matrix_use, number, records
 from archgen.plots.over_time import WIDTH, Stretch, point_title, stretches, time_axis
 from archgen.plots.panels import name_rows
 from archgen.plots.style import engine_colour, legend, title
@@ -147,9 +146,10 @@ _ROW, _MOST_ROWS, _LETTERS = 0.165, 72, 32
 def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     """A row for each layer of one point: its time, grey without MACs, and its utilization.
 
-    The bar is MACs / (own cycles x peak of all cores), the tick MACs / (cycles in which matrix
-    engines worked for it x peak of one). Layers of a group share its time. Of more than 72 layers
-    those that took longest are drawn. Raises ValueError for the rows of several points.
+    What its products take at the peak of their types is a share of all arrays over its own cycles
+    (the bar) and of the cycles in which matrix engines worked for it (the tick). Layers of a group
+    share its time. Of more than 72 layers those that took longest are drawn. Raises ValueError for
+    the rows of several points.
     """
     text = point_title(layers)
     rows = [row for row in records(layers) if number(row, "end_cycle") >= 0]
@@ -160,13 +160,12 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     left = f"; the {fewer} shortest layers left out" if fewer else ""
     figure = Figure(figsize=(WIDTH, 1.5 + _ROW * max(5, len(drawn))), layout="constrained")
     when, use = figure.subplots(1, 2, sharey=True, width_ratios=[1.5, 1])
-    peak = arch.peak_macs(str(layers["dtype"].iloc[0]))
     end = max((number(row, "end_cycle") for row in rows), default=1)
     shares = [(str(row["node"]).split("+")[0], _layer_cycles(row) / end) for row in longest[:1]]
     most = "".join(f"{name} takes longest, {100 * share:.0f} %; " for name, share in shares)
     title(figure, f"Layers over time: {most}{text}{left}")
     _draw_time(when, drawn)
-    _draw_use(use, drawn, peak, arch.core_count)
+    _draw_use(use, drawn, arch)
     time_axis(when, end, arch)
     mark: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 7, "mew": 1.6}
     while_busy = Line2D([], [], **mark, label="of one, while it works")
@@ -198,14 +197,13 @@ def _layer_name(row: Record) -> str:
     return f"{short}{' +' if more else ''} ({int(row['group'])})"
 
 
-def _draw_use(axes: Axes, rows: list[Record], peak: float, cores: int) -> None:
+def _draw_use(axes: Axes, rows: list[Record], arch: Arch) -> None:
     axes.set(title="utilization of the matrix engines", xlabel="share of peak [%]", xlim=(0, 104))
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0, labelleft=False)
+    engines = arch.core_count * arch.matrix.units
     for place, row in enumerate(rows):
-        macs = 100 * number(row, "macs") / peak
-        able, busy = _layer_cycles(row), number(row, "busy_matrix_cycles") / cores
-        axes.barh(place, macs / able if able > 0 and macs > 0 else 0, height=0.8, color=style.BLUE)
-        axes.plot(
-            [macs / busy if busy > 0 else math.nan], [place], "|", color=style.INK, ms=6, mew=1.6
-        )
+        products = 100 * number(row, "products_cycles", 0.0) / engines
+        able, busy = _layer_cycles(row), 100 * matrix_use(row, arch)
+        axes.barh(place, products / able if able > 0 else 0, height=0.8, color=style.BLUE)
+        axes.plot([busy], [place], "|", color=style.INK, ms=6, mew=1.6)

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 
 from archgen.outcomes.bottleneck import TriedChange, tried_changes
 from archgen.outcomes.columns import STALLS
-from archgen.outcomes.frame import Frame, Record, layers_frame, levels_frame, number, records
+from archgen.outcomes.frame import (
+    Frame,
+    Record,
+    layers_frame,
+    levels_frame,
+    matrix_cycles,
+    number,
+    records,
+)
 from archgen.outcomes.points import Outcome
 from archgen.report.points import PointView
 from simmodel.arch.record import Arch
@@ -84,11 +92,11 @@ class Account:
 
     def worst_fit(self, count: int) -> list[tuple[str, float]]:
         """Nodes at which matrix engines lose most against their peak, and what share of the run."""
-        peak = self.point.arch.matrix.peak(str(self.point.row["dtype"]))
+        arch = self.point.arch
         lost = [
             (str(row["node"]).split("+")[0],
-             (number(row, "busy_matrix_cycles", 0.0) - number(row, "macs") / peak) / self.time)
-            for row in self.layers if peak > 0
+             (matrix_cycles(row, arch) - number(row, "products_cycles")) / self.time)
+            for row in self.layers
         ]  # fmt: skip
         return sorted((each for each in lost if each[1] > 0), key=lambda each: -each[1])[:count]
 

@@ -7,12 +7,11 @@ shares add up to the run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from archgen.outcomes.columns import STALLS
-from archgen.outcomes.frame import Record, number
+from archgen.outcomes.frame import Record, matrix_use, number
 from archgen.plots.over_time import stretches
 from archgen.report.account import Account
 from archgen.report.sheet import (
@@ -52,10 +51,12 @@ def layer_sheet(account: Account) -> Sheet:
     point = account.point
     rows = account.layers
     shares = time_shares(rows)
-    peak = point.arch.matrix.peak(str(point.row["dtype"]))
     items = [LayerTableRow(i, *each) for i, each in enumerate(zip(rows, shares, strict=True), 1)]
     per_layer = "from its first instruction to its last; layers overlap"
-    use = "MACs over what the matrix engines could do in the cycles that they worked for it"
+    use = (
+        "MACs over what the matrix engines could do, in the type of these, in the cycles that they "
+        "worked for it"
+    )
     cause = "idle cycles of all engines whose next instruction was this layer's"
     columns: list[ComputedColumn[LayerTableRow]] = [
         values("#", lambda r: r.place, key="place", cell=count),
@@ -67,7 +68,7 @@ def layer_sheet(account: Account) -> Sheet:
                cell=count),
         values("Share of time", lambda r: r.share, key="share", cell=bar),
         values("MACs", "macs", cell=count),
-        values("Matrix use", lambda r: _use(r, peak), "", use, "use", bar),
+        values("Matrix use", lambda r: matrix_use(r.row, point.arch), "", use, "use", bar),
         values("DRAM read", lambda r: r.get("dram_read_bytes") / 1e3, "KB"),
         values("DRAM write", lambda r: r.get("dram_write_bytes") / 1e3, "KB"),
         values("Energy", lambda r: 1e3 * r.get("energy_mj"), "µJ",
@@ -96,11 +97,6 @@ def time_shares(rows: Sequence[Record]) -> list[float]:
 def _worked(row: Record) -> float:
     """Cycles in which any engine worked for a layer."""
     return sum(number(row, name, 0.0) for name in row if name.startswith("busy_"))
-
-
-def _use(layer: LayerTableRow, peak: float) -> float:
-    busy = layer.get("busy_matrix_cycles") * peak
-    return layer.get("macs") / busy if busy > 0 else math.nan
 
 
 def _node(name: str) -> Cell:

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 import archgen.report.tables as tables
-from archgen.outcomes.bottleneck import verdict
+from archgen.outcomes.bottleneck import told, verdict
 from archgen.outcomes.columns import COLUMNS, LIMITS, STALLS, column
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome
@@ -184,18 +184,16 @@ def _review(
 
 
 def _limit(accounts: Sequence[Account], changes: Sequence[Lever]) -> str:
-    """What holds up the machine's longest run, and whether a lever moves that."""
-    if not accounts:
-        return ""
-    longest = max(accounts, key=lambda each: each.point.time)
-    found = verdict(longest.point.row)
-    if not found.cause:
-        return ""
-    where = f"{longest.point.workload}: " if len(accounts) > 1 else ""
-    fields = LIMITS[found.cause].fields
-    moved = any(name in fields for lever in changes for name in lever.fields)
-    said = f" No lever moves it: changes of {listed(fields)} save less than {percent(LEAST)}."
-    return f"{where}{found.sentence}.{said if fields and not moved else ''}"
+    """What holds up the machine on each of a few networks, and whether a lever moves that."""
+    longest = sorted(accounts, key=lambda each: -each.point.time)
+    said = []
+    for name, found in told([(each.point.workload, verdict(each.point.row)) for each in longest]):
+        fields = LIMITS[found.cause].fields
+        moved = not fields or any(each in fields for lever in changes for each in lever.fields)
+        none = f" No lever moves it: changes of {listed(fields)} save less than {percent(LEAST)}."
+        where = f"{name}: " * (len(longest) > 1)
+        said.append(f"{where}{found.sentence}.{'' if moved else none}")
+    return " ".join(said)
 
 
 def _waits(accounts: Sequence[Account], most: int = 3) -> list[tuple[str, float]]:

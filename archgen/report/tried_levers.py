@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, TriedChange
 from archgen.outcomes.estimated import ESTIMATED
-from archgen.outcomes.frame import number, records, results_frame
+from archgen.outcomes.frame import matrix_cycles, number, records, results_frame
 from archgen.outcomes.points import Outcome
 from archgen.report.account import Account, account
 from archgen.report.layer_table import time_shares
@@ -122,7 +122,7 @@ def _folds(own: Account, before: api.ProductCycles, after: api.ProductCycles) ->
     """Share of the time that matrix engines work less, each layer in whole folds."""
     saved = 0.0
     for row in own.layers:
-        name, busy = str(row["node"]), number(row, "busy_matrix_cycles")
+        name, busy = str(row["node"]), matrix_cycles(row, own.point.arch)
         if busy > 0 and before.dense.get(name):
             saved += busy * (1 - after.dense[name] / before.dense[name])
     return saved / own.time
@@ -135,7 +135,7 @@ def _estimate_depthwise(
     take."""
     pairs = zip(own.layers, time_shares(own.layers), strict=True)
     mine = [(row, share) for row, share in pairs if str(row["node"]) in after.depthwise]
-    on_array = [number(row, "busy_matrix_cycles") > 0 for row, _ in mine]
+    on_array = [matrix_cycles(row, own.point.arch) > 0 for row, _ in mine]
     # Lanes feed themselves well, so beside their own work nothing is sure to go.
     now = [share if array else number(row, "busy_vector_cycles") / own.time
            for array, (row, share) in zip(on_array, mine, strict=True)]  # fmt: skip

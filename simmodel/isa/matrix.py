@@ -159,6 +159,11 @@ class MatrixInstruction(Instruction):
         m, n, k, positions = self.extents()
         return m * n * k * positions
 
+    def cycles_at_peak(self, arch: Arch) -> float:
+        """Cycles of one array for its multiply-accumulates at the rate of their type; 0 without."""
+        peak = arch.matrix.peak(product_type(self.a.dtype))
+        return self.macs() / peak if peak else 0.0
+
     def execute(self, view: View) -> None:
         total = self.sums(centred(view(self.a), self.a), centred(view(self.w), self.w))
         exact = np.float32 if is_float(self.a.dtype) else np.float64

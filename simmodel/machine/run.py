@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from simmodel.arch.record import Arch
-from simmodel.isa import HOST, Copy
+from simmodel.isa import HOST, Copy, MatrixInstruction
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine, Work
 from simmodel.machine.memory import crossed, crossings
@@ -41,7 +41,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         engine_names=machine.engine_names,
         engines=tuple(_engine(each, own[id(each)], cycles) for each in machine.all_engines),
         origins=tuple(
-            _origin(known.get(index, Origin("", 0, "")), by_origin[index])
+            _origin(known.get(index, Origin("", 0, "")), by_origin[index], machine.arch)
             for index in sorted(by_origin)
         ),
         traffic=_traffic(works, moved, machine.arch),
@@ -106,7 +106,7 @@ def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int
     return total
 
 
-def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
+def _origin(origin: Origin, own: list[tuple[Work, Bytes]], arch: Arch) -> OriginTrace:
     works = [work for work, _ in own]
     busy: dict[str, int] = defaultdict(int)
     through: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -124,6 +124,11 @@ def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
         last=max(work.last for work in works),
         instructions=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
+        products=sum(
+            work.executed * work.instruction.cycles_at_peak(arch)
+            for work in works
+            if isinstance(work.instruction, MatrixInstruction)
+        ),
         busy=dict(busy),
         read=dict(through["read"]),
         written=dict(through["write"]),

@@ -345,8 +345,27 @@ def test_over_several_networks_machines_that_lack_one_are_left_out() -> None:
     rows = [row(2, 1.0, 1.0), row(2, 4.0, 1.0, "other", of_bound=0.8), row(4, 0.1, 1.0)]
     assert said(*rows) == [
         "banks-2 takes 2 ms, geometric mean of 2 networks.",
-        "What holds banks-2 up on other: DRAM traffic takes 80 % of the time.",
+        "What holds banks-2 up: DRAM traffic takes 80 % of the time on other; DRAM traffic takes "
+        "90 % of the time on net.",
     ]
+
+
+def test_what_holds_a_machine_up_is_said_of_each_of_a_few_networks_as_its_run_says() -> None:
+    host = {"bound_by": "host", "held_by": "host", "of_bound": 0.7}
+    every = [row(2, 4.0, 1.0), row(2, 1.0, 1.0, "kws", **host)]
+    every += [row(2, 0.5, 1.0, f"n{i}") for i in range(2)]
+    three = "DRAM traffic takes 90 % of the time on net; the host takes 70 % of the time on kws; "
+    three += "DRAM traffic takes 90 % of the time on n0."
+    assert f"What holds banks-2 up: {three}" in said(*every[:3])
+    assert "What holds banks-2 up: DRAM traffic takes 90 % of the time on net." in said(*every)
+    # Of what ran beside estimates, the run has the word: it waited, which no estimate knows.
+    waited = {"estimated_ms": 0.1, "held_by": "stall_data", "stall_data": 0.6, "of_bound": 0.3}
+    found = said(row(2, 0.2, 1.0, **waited), row(4, 0.3, 1.0, status="estimated", verified=None))
+    wait = "waiting for operands to be loaded takes 60 % of the matrix engines' time"
+    assert f"What holds banks-2 up: {wait}." in found
+    # One answer for a table's cell and a sentence, however small its share.
+    (_, sentence, *_) = said(row(2, 1.0, 1.0, status="estimated", verified=None, of_bound=0.5))
+    assert sentence == "What holds banks-2 up: DRAM traffic takes 50 % of the estimated time."
 
 
 def test_estimates_say_what_they_do_not_know() -> None:

@@ -426,6 +426,18 @@ def test_a_product_of_16_by_8_bits_is_two_products_of_8_bits_and_one_sum() -> No
     assert 1.5 * mac["int8"].value < mac["int16"].value < 2 * mac["int8"].value
 
 
+@pytest.mark.parametrize("kind", ["systolic", "cube"])
+def test_an_array_of_16_by_8_bits_has_two_multipliers_of_8_bits_and_one_sum(kind: str) -> None:
+    def cell(**rate: float) -> float:
+        matrix = {"kind": kind, "rows": 8, "cols": 8, "rate": rate}
+        return costs_of(changed({"matrix": matrix})).area.parts["mac"].value
+
+    narrow = cell(int8=1)
+    assert cell(int8=1, int16=0.5) == narrow, "two cells join"
+    assert 1.2 * narrow < cell(int8=1, int16=1) < 2 * narrow
+    assert cell(int8=2, int16=1) == pytest.approx(2 * narrow)
+
+
 def test_a_lower_supply_saves_on_the_chip_alone() -> None:
     usual, low = costs_of(machine()), costs_of(machine(voltage="0.425 V"))
     assert low.mac["int8"].value == pytest.approx(usual.mac["int8"].value / 4)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from handmade import at
 from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, spans, store
 from simpy import Event
 
 from simmodel.arch.record import Arch
-from simmodel.isa import Instruction, Item, Loop
+from simmodel.isa import Gemm, Instruction, Item, Loop
 from simmodel.machine.fabric import Fabric, fill
 from simmodel.machine.flow import ROUNDING, Flow, Resource
 from simmodel.machine.queue import Clock
@@ -340,6 +341,18 @@ def test_origins_add_up_to_the_whole() -> None:
     assert conv.instructions + act.instructions == trace.issued == 4
     for cause in CAUSES[:-1]:
         assert conv.stalls[cause] + act.stalls[cause] == trace.idle(cause)
+
+
+def test_products_at_peak_are_those_of_the_type_that_they_are_in() -> None:
+    # 64 cells; of fp16 half as many products a cycle, which a network of int8 may hold too.
+    def product(kind: str) -> Gemm:
+        a, w = at("local", 0, (1, 1, 8, 64), kind), at("local", 1024, (64, 8), kind)
+        return Gemm(engine="matrix", a=a, w=w, dst=at("local", 2048, (1, 1, 8, 8), kind))
+
+    arch = machine(matrix={"rate": {"int8": 1, "fp16": 0.5}})
+    own = [simulate(program((product(k),)), arch).origins[0] for k in ("int8", "fp16")]
+    assert [each.products for each in own] == [64.0, 128.0]
+    assert [each.macs for each in own] == [8 * 8 * 64] * 2
 
 
 def test_tracing_changes_nothing() -> None:
