@@ -64,6 +64,11 @@ class PackedWeights:
         buffer = f"{self.buffer}.{name}"
         return replace(self, buffer=buffer, dtype=dtype, shape=shape, columns=columns)
 
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Names of all that DRAM may hold of them."""
+        return self.buffer, *(f"{self.buffer}.{name}" for name in ("scales", "zeros"))
+
     def operand(self, region: Region, places: Places) -> Operand:
         """The block of `region`, in the tensor's logical dimensions: contiguous within each
         position of the batch."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, TypeVar
 
 from compiler.target.loops.cover import (
@@ -127,7 +126,8 @@ class Names:
     """Fresh loop variables within one program, and what was compared for it."""
 
     def __post_init__(self) -> None:
-        self._numbers = count()
+        self.number = 0
+        """Of the next variable."""
         self.offers: dict[tuple[str, str], Any] = {}
         """By the operator's result and the kernel: an `Offer` for its largest tile."""
         self.works: dict[tuple[int, str], tuple[CoverProblem, Cover]] = {}
@@ -142,7 +142,8 @@ class Names:
 
     def fresh(self) -> str:
         """A variable that nothing else uses."""
-        return f"v{next(self._numbers)}"
+        self.number += 1
+        return f"v{self.number - 1}"
 
 
 def legal_vector(

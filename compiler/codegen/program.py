@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from compiler.codegen.constants import PackedWeights, constants_of, packed_by_step
 from compiler.codegen.group import GroupEmitter
@@ -20,6 +20,7 @@ from compiler.codegen.kernels import Offer
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
+from compiler.codegen.relocate import EmittedGroup, GroupSite
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
@@ -31,6 +32,7 @@ from compiler.numerics.expected_values import VerificationPlan
 from compiler.numerics.provenance import Known
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
+from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.tensor_ir.demand import Demanded, demanded
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
@@ -105,6 +107,9 @@ class ProgramCode(OffChip):
     between: tuple[dict[str, int], ...] = ()
     """Of each core, tokens that others give it."""
     tiles: tuple[TileKind, ...] = ()
+    _alike: Outlines = field(default_factory=lambda: Outlines(values=True))
+    _emitted: dict[Hashable, EmittedGroup] = field(default_factory=dict)
+    """Of all groups that are alike the first."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
     _passed: dict[tuple[object, ...], int] = field(default_factory=dict)
     _stages: dict[str, tuple[int, LiveRange]] = field(default_factory=dict)
@@ -195,34 +200,78 @@ class ProgramCode(OffChip):
                 yield StepCode(self, number, [[self._host_call(number, step)]])
 
     def _emit_group(self, number: int, step: PlacedGroup) -> StepCode:
-        plan = step.plan
+        plan, names = step.plan, self.names
+        follows, cores = self.following[number], len(plan.schedule.parts)
+        key, site = self._site(number, step)
         origins = []
         for layer in plan.schedule.group.layers:
             first = len(self.origins)
             self.origins.extend(Origin(nest.origin, number, nest.kind) for nest in layer.nests)
             origins.append(tuple(range(first, len(self.origins))))
-
-        def awaited(buffer: str) -> list[str]:
-            return [f"step{s}" for s in self.writers.get(buffer, ()) if s < number]
-
-        def lacking(name: str, core: int) -> bool:
-            return self._pinned[name, core][0] == number
-
-        picks, follows = self._picks(number, plan), self.following[number]
+        picks = self._picks(number, plan)
         contexts = [
             EmissionContext(
-                self.arch, self._cluster_addresses(step.places, cluster), self.names, number,
-                len(plan.schedule.loops), self.barriers, awaited, picks, lacking,
+                self.arch, self._cluster_addresses(step.places, cluster), names, number,
+                len(plan.schedule.loops), partial(self._awaited_by, number), picks,
+                partial(self._lacking, number),
             )
             for cluster in range(self.arch.clusters)
         ]  # fmt: skip
-        trees = []
-        for core in range(len(plan.schedule.parts)):
-            around = contexts[core // self.arch.cores]
-            emitter = GroupEmitter(around, plan, self.packs[number], origins, follows, core)
-            trees.append(emitter.nodes())
+        known = self._emitted.get(key)
+        if known is not None:
+            nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
+            trees = known.at(site, names, {nest.tensor: nest.origin for nest in nests})
+        else:
+            before, packs = (len(names.works), len(names.offers)), self.packs[number]
+            trees = [
+                GroupEmitter(around, plan, packs, origins, follows, core).nodes()
+                for core in range(cores)
+                for around in (contexts[core // self.arch.cores],)
+            ]
+            self._emitted[key] = EmittedGroup.of(site, trees, names, *before)
+        for core in range(cores):
             self._record(number, core, step)
         return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
+
+    def _site(self, number: int, step: PlacedGroup) -> tuple[Hashable, GroupSite]:
+        """What a group's trees depend on but for names and numbers, and what these are."""
+        plan, follows = step.plan, self.following[number]
+        schedule, buffers = plan.schedule, tuple(plan.buffers)
+        outline, tensors, far = self._alike.named(schedule.group)
+        packed = (pack for pack in self.packs[number] if pack is not None)
+        far += tuple(name for pack in packed for name in pack.buffers)
+        addresses = tuple(map(self.dram.get, far))
+        steps = [self._steps_before(number, name) for name in far]
+        awaited = tuple(sorted({each for found in steps for each in found}))
+        site = GroupSite(
+            number, len(self.origins), self.names.number, tensors, buffers, far, addresses, awaited
+        )
+        key = (
+            outline, schedule.parts, schedule.loops, plan.slots,
+            tuple((tiled.loops, tiled.resident) for tiled in schedule.layers),
+            tuple(step.places[name] for name in buffers),
+            tuple(sorted(range(len(buffers)), key=buffers.__getitem__)),  # uses are in their order
+            tuple(map(addresses.index, addresses)), tuple(map(self.shared.get, far)),
+            tuple(tuple(map(awaited.index, found)) for found in steps),
+            tuple(
+                self._lacking(number, name, core)
+                for name in schedule.group.pinned for core in range(len(schedule.parts))
+            ),
+            tuple(
+                tuple(map(core.get, tensors)) for core in (*follows.works, *follows.holds)
+            ),
+        )  # fmt: skip
+        return key, site
+
+    def _steps_before(self, number: int, buffer: str) -> list[int]:
+        """Steps before `number` that write a buffer off chip."""
+        return [step for step in self.writers.get(buffer, ()) if step < number]
+
+    def _awaited_by(self, number: int, buffer: str) -> list[str]:
+        return [f"step{step}" for step in self._steps_before(number, buffer)]
+
+    def _lacking(self, number: int, name: str, core: int) -> bool:
+        return self._pinned[name, core][0] == number
 
     def _picks(self, number: int, plan: Plan) -> dict[str, int]:
         """Origins of what step `number` reads in tables, by tensor."""

@@ -55,8 +55,6 @@ class EmissionContext:
     """Number of the group in the program."""
     depth: int
     """Outer loops around every layer."""
-    barriers: dict[str, int]
-    """The program's barriers with their arrivals."""
     awaited: Callable[[str], Iterable[str]]
     """Barriers behind which a DRAM buffer holds what this group reads."""
     picks: Mapping[str, int]

@@ -84,9 +84,9 @@ class VectorEmitter(TileEmitter):
         self, items: list[Item], compute: Compute, tile: TilePosition, final: Operand
     ) -> list[Item]:
         """`items`, or those of a kernel that takes fewer cycles."""
-        nest = compute.nest
-        late = nest.bias or nest.multiplier
-        if not KERNELS or compute.binding.engine != "vector" or late or final.limits:
+        nest, way = compute.nest, compute.binding
+        late = nest.bias or nest.multiplier or way.product  # what finishes sums is no operator
+        if not KERNELS or way.engine != "vector" or late or final.limits:
             return items
         bounds = {"low": nest.low, "high": nest.high}
         numbers = {name: value for name, value in bounds.items() if math.isfinite(value)}

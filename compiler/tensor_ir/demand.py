@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -63,19 +64,28 @@ class Marks:
             return
         full = all(len(chosen) == n for chosen, n in zip(sets, tensor.shape, strict=True))
         strides = zip(tensor.shape, tensor.storage.strides, strict=True)
-        if full and tensor.elements == size and all(stride or n <= 1 for n, stride in strides):
+        if full and math.prod(n for n, stride in strides if stride) == size:
             self._marks[buffer] = np.broadcast_to(np.True_, (size,))  # takes no memory
             return
         if marks is None:
             marks = self._marks[buffer] = np.zeros(size, np.bool_)
-        _view(marks, tensor)[np.ix_(*sets)] = True
+        _view(marks, tensor)[_box(sets)] = True
 
     def common(self, other: Marks, buffer: str) -> int:
         """Number of elements of `buffer` that are marked in both."""
         mine, theirs = self._marks.get(buffer), other._marks.get(buffer)
         if mine is None or theirs is None:
             return 0
-        return int(np.count_nonzero(mine & theirs))
+        some = [marks for marks in (mine, theirs) if marks.strides != (0,)]
+        return int(np.count_nonzero(some[0] & some[-1])) if some else mine.size
+
+
+def _box(sets: Sets) -> tuple[Any, ...]:
+    """`sets` as an index: slices, where each is one stretch, for which numpy has no list to
+    follow."""
+    if all(len(chosen) and chosen[-1] - chosen[0] + 1 == len(chosen) for chosen in sets):
+        return tuple(slice(chosen[0], chosen[-1] + 1) for chosen in sets)
+    return np.ix_(*sets)
 
 
 def _view(marks: Bools, tensor: Tensor) -> Bools:
@@ -164,7 +174,8 @@ def needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
 
 def pieces(marks: Bools) -> Iterator[Sets]:
     """Disjoint products of index sets that cover all marks."""
-    if marks.all():
+    different = marks[tuple(slice(None if step else 1) for step in marks.strides)]
+    if different.all():
         yield tuple(np.arange(extent) for extent in marks.shape)
         return
     axes = range(marks.ndim)

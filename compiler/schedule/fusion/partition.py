@@ -20,7 +20,7 @@ from compiler.schedule.fusion.reorder import least_memory_order
 from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Tensor
+from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, RowPlacement, Tensor
 
 ALONE = 1e12
 """Cycles that a layer counts that fits no tile even alone: more than any group that fits."""
@@ -165,8 +165,9 @@ class Outlined:
     first: Layer
     number: int
     """Of their outline."""
-    wires: tuple[tuple[str, str], ...]
-    """Its tensors in the order in which it names them, each with the buffer in which it lies."""
+    wires: tuple[tuple[str, ...], ...]
+    """Its tensors in the order in which it names them, each with the buffer in which it lies, and
+    those of its rows."""
     outline: Outline
     """What all layers like it have in common."""
     names: Mapping[str, str]
@@ -181,20 +182,30 @@ class Outlined:
 class Outlines:
     """Outlines of groups; those of layers are worked out once."""
 
+    values: bool = False
+    """Whether the values of encodings and clips matter, where tensors begin in their buffers and
+    how they follow lengths: to a program they do, to a price it is enough that they are there."""
     _layers: dict[int, Outlined] = field(default_factory=dict)
     """By identity of a layer, which is kept so that its identity stays its own."""
     _firsts: dict[Outline, Outlined] = field(default_factory=dict)
 
     def of(self, group: Group) -> Outline:
         """What all groups have in common that have the same schedules as `group`."""
+        return self.named(group)[0]
+
+    def named(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
+        """The same, and the tensors and the buffers to which its numbers belong."""
         names: dict[str, int] = {}
         buffers: dict[str, int] = {}
         layers = []
         for layer in group.layers:
             outlined = self.layer(layer)
             wires = [
-                (names.setdefault(name, len(names)), buffers.setdefault(buffer, len(buffers)))
-                for name, buffer in outlined.wires
+                (
+                    names.setdefault(name, len(names)),
+                    *(buffers.setdefault(buffer, len(buffers)) for buffer in lies),
+                )
+                for name, *lies in outlined.wires
             ]
             layers.append((outlined.number, *wires))
         results = tuple(names[name] for name in group.results)
@@ -204,7 +215,7 @@ class Outlines:
         # Where tensors begin in buffers decides what fits only where these are cut into slices.
         sliced = (name for name, home in group.shared.items() if home.slices > 1)
         starts = tuple(group.tensors[name].storage.offset for name in sliced)
-        return (*layers, results, reserved, placed, starts)
+        return (*layers, results, reserved, placed, starts), tuple(names), tuple(buffers)
 
     def layer(self, layer: Layer) -> Outlined:
         """What is known of one layer."""
@@ -217,8 +228,15 @@ class Outlines:
         order: dict[str, int] = {}
         nests = tuple(_anonymous(nest, order) for nest in layer.nests)
         tensors = tuple(layer.tensors[name] for name in order)
-        outline = (nests, layer.bindings, tuple(map(_outline_of, tensors)))
-        wires = tuple((tensor.name, tensor.storage.buffer) for tensor in tensors)
+        if not self.values:
+            nests = tuple(map(_without_values, nests))
+        outline: Outline = (nests, layer.bindings, tuple(map(_outline_of, tensors)))
+        if self.values:
+            outline = (*outline, tuple(map(_values_of, tensors)))
+        wires = tuple(
+            (tensor.name, *dict.fromkeys(each.storage.buffer for each in (tensor, *tensor.sources)))
+            for tensor in tensors
+        )
         first = self._firsts.get(outline)
         if first is None:
             own = Outlined(layer, layer, len(self._firsts), wires, outline, {n: n for n in order})
@@ -240,27 +258,39 @@ def _outline_of(tensor: Tensor) -> Outline:
     return (*own, kind, rows.axis, _outline_of(rows.table), _outline_of(rows.index))
 
 
+def _values_of(tensor: Tensor) -> Outline:
+    """What only a program depends on."""
+    storage, narrow, rows = tensor.storage, tensor.narrow, tensor.picked or tensor.placed
+    own = storage.offset, storage.registers, tensor.counts
+    encoded = None if narrow is None else (narrow.scale, narrow.zero)
+    if rows is None:
+        return (*own, encoded)
+    block = isinstance(rows, RowPlacement) and rows.block
+    return (*own, encoded, block, _values_of(rows.table), _values_of(rows.index))
+
+
 def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:
-    """A nest with numbers for names, in order of first use, and without the values of encodings
-    and clips: it matters that they are there."""
+    """A nest with numbers for names, in order of first use."""
 
     def numbered(name: str) -> str:
         return str(names.setdefault(name, len(names)))
 
-    def read(access: Access) -> Access:
+    reads = [replace(access, tensor=numbered(access.tensor)) for access in nest.reads]
+    tensor = numbered(nest.tensor)
+    return replace(nest.with_reads(reads), tensor=tensor, origin="", kind="", composite=None)
+
+
+def _without_values(nest: Nest) -> Nest:
+    """A nest without the values of encodings and clips: it matters that they are there."""
+
+    def bare(access: Access) -> Access:
         scale = None if access.scale is None else 1.0
-        tensor = numbered(access.tensor)
-        return replace(access, tensor=tensor, scale=scale, zero=int(access.zero != 0))
+        return replace(access, scale=scale, zero=int(access.zero != 0))
 
     return replace(
-        nest,
-        operands=tuple(map(read, nest.operands)),
-        bias=None if nest.bias is None else read(nest.bias),
-        multiplier=None if nest.multiplier is None else read(nest.multiplier),
-        tensor=numbered(nest.tensor),
+        nest.with_reads(map(bare, nest.reads)),
         low=-math.inf if nest.low == -math.inf else 0.0,
         high=math.inf if nest.high == math.inf else 0.0,
         scale=None if nest.scale is None else 1.0,
         zero=int(nest.zero != 0),
-        origin="", kind="", composite=None,
-    )  # fmt: skip
+    )
