@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from operator import attrgetter
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -346,39 +346,38 @@ def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
     table = _UseTable.of(body)
     if table is None:
         return []
-    found = []
-    ahead = _latest(table, table.conflict & (table.node[:, None] < table.node[None, :]))
-    for (giver, taker), pairs in ahead.items():
-        first, second = _minimal(pairs)
-        found.append(TokenChain(giver, taker, 0, first, second))
+    ahead = table.by_engines(table.ahead())
+    found = [TokenChain(*ends, 0, *_minimal(pairs)) for ends, pairs in ahead.items()]
     if depth == 0:
         return found
     reach = {(c.giver, c.taker): c.first[-1] for c in found}
-    for distance, mask in table.carried(depth):
-        for (giver, taker), pairs in _latest(table, mask).items():
-            beyond = reach.get((giver, taker), -1)
+    for distance, latest in table.carried(depth):
+        for ends, pairs in table.by_engines(latest).items():
+            beyond = reach.get(ends, -1)
             kept = {j: i for j, i in pairs.items() if i > beyond}
             if kept:
-                found.append(TokenChain(giver, taker, distance, *_minimal(kept)))
+                found.append(TokenChain(*ends, distance, *_minimal(kept)))
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _UseTable:
-    """All uses of a body side by side."""
+    """All uses of a body side by side, in the order of its steps. Those that are alike in all that
+    decides about conflicts are of one kind: steps that repeat each other add uses, not kinds."""
 
     engines: tuple[str, ...]
-    engine: Ints
     node: Ints
-    conflict: NDArray[np.bool_]
-    """[a, b]: common bytes, one writes, different engines."""
-    same: NDArray[np.bool_]
-    """[a, b]: the same buffer."""
-    parts: NDArray[np.bool_]
-    """[a, b]: of each only what one of several engines makes."""
+    buffer: Ints
     home: Ints
     reset: Ints
     slots: Ints
+    kind: Ints
+    engine: Ints
+    """Per kind, rising."""
+    cut: Ints
+    """Per kind: the dimension that is cut, where it is only what one of several engines makes."""
+    conflict: NDArray[np.bool_]
+    """[kind, kind]: common bytes, one writes, different engines."""
 
     @classmethod
     def of(cls, body: Sequence[Touches]) -> _UseTable | None:
@@ -386,55 +385,79 @@ class _UseTable:
         names = tuple(dict.fromkeys(e for _, e, _ in rows))
         if len(names) < 2:
             return None
-        uses = [use for _, _, use in rows]
-        node, engine = np.array([(n, names.index(e)) for n, e, _ in rows]).T
-        fields = ("write", "low", "high", "home", "reset", "slots")
-        write, low, high, home, reset, slots = np.array([attrgetter(*fields)(u) for u in uses]).T
-        memory, buffer = (
-            np.unique(list(map(attrgetter(n), uses)), return_inverse=True)[1]
-            for n in ("memory", "buffer")
-        )
-        cut, first, last = np.array([u.part or _WHOLE for u in uses]).T
-        same = buffer[:, None] == buffer
-        meeting = ~same | (cut[:, None] != cut)
-        meeting |= (first[:, None] < last) & (first < last[:, None])
-        conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
-        conflict &= meeting & ((write[:, None] | write) > 0) & (engine[:, None] != engine)
-        parts = (cut[:, None] > _WHOLE[0]) & (cut > _WHOLE[0])
-        return cls(names, engine, node, conflict, same, parts, home, reset, slots)
+        numbers: dict[str, int] = {}
 
-    def carried(self, depth: int) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """(distance, pairs) of what one iteration must do before a later one goes on."""
-        back = self.conflict & (self.node[:, None] >= self.node[None, :])
-        turning = self.same & (self.home == depth)
+        def number(name: str) -> int:
+            return numbers.setdefault(name, len(numbers))
+
+        alike = [
+            (
+                names.index(e), number(u.memory), u.low, u.high, u.write,
+                number(u.buffer) if u.part else -1, *(u.part or _WHOLE),
+            )
+            for _, e, u in rows
+        ]  # fmt: skip
+        kinds, kind = np.unique(alike, axis=0, return_inverse=True)
+        engine, memory, low, high, write, buffer, cut, first, last = kinds.T
+        conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
+        conflict &= ((write[:, None] | write) > 0) & (engine[:, None] != engine)
+        apart = (buffer[:, None] == buffer) & (cut[:, None] == cut)
+        conflict &= ~apart | ((first[:, None] < last) & (first < last[:, None]))
+        others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
+        return cls(names, *np.array(others).T, kind.reshape(-1), engine, cut, conflict)
+
+    def ahead(self) -> Ints:
+        """[giver, taker, step]: the last step of the giver that must come before it; -1: none."""
+        givers = np.searchsorted(self.engine, np.arange(len(self.engines)))
+        latest, last = self._nothing(), np.full(len(self.engine), -1)
+        bounds = np.flatnonzero(np.diff(self.node, prepend=-1, append=-1)).tolist()
+        for start, end in pairwise(bounds):
+            step, kinds = self.node[start], self.kind[start:end]
+            for kind in set(kinds.tolist()):
+                found = np.maximum.reduceat(np.where(self.conflict[kind], last, -1), givers)
+                known = latest[:, self.engine[kind], step]
+                np.maximum(known, found, out=known)
+            last[kinds] = step
+        return latest
+
+    def carried(self, depth: int) -> Iterator[tuple[int, Ints]]:
+        """(distance, the same) of what one iteration must do before a later one goes on."""
+        back = self.conflict[self.kind][:, self.kind] & (self.node[:, None] >= self.node)
+        same = self.buffer[:, None] == self.buffer
+        shared = (self.cut > _WHOLE[0])[self.kind]
+        turning = same & (self.home == depth)
         # Turns that go on through this loop are kept in order inside; but there each tile is cut in
         # one way, and those of another iteration, smaller ones at an end, may be cut in another.
-        again = self.same & (self.home > depth) & ((self.reset >= depth) | self.parts)
+        again = same & (self.home > depth)
+        again &= (self.reset >= depth) | (shared[:, None] & shared)
         inside = np.maximum(self.home[:, None], self.home) >= depth
-        anew = back & (again | (~self.same & inside))
+        anew = back & (again | (~same & inside))
+        engine = self.engine[self.kind]
         for distance in sorted(set(self.slots[self.home == depth].tolist()) | {1}):
             mask = back & turning & (self.slots == distance)
             if distance == 1:
                 mask = mask | anew
             if mask.any():
-                yield distance, mask
+                a, b = np.nonzero(mask)
+                latest = self._nothing()
+                np.maximum.at(latest, (engine[a], engine[b], self.node[b]), self.node[a])
+                yield distance, latest
+
+    def _nothing(self) -> Ints:
+        engines = len(self.engines)
+        return np.full((engines, engines, int(self.node[-1]) + 1), -1)
+
+    def by_engines(self, latest: Ints) -> dict[tuple[str, str], dict[int, int]]:
+        """For every pair of engines: step -> the last step that must come before it."""
+        found: dict[tuple[str, str], dict[int, int]] = {}
+        for giver, taker, j in np.argwhere(latest >= 0).tolist():
+            pair = self.engines[giver], self.engines[taker]
+            found.setdefault(pair, {})[j] = int(latest[giver, taker, j])
+        return found
 
 
 _WHOLE = (-2, 0, 1)
 """No part."""
-
-
-def _latest(table: _UseTable, mask: NDArray[np.bool_]) -> dict[tuple[str, str], dict[int, int]]:
-    """For every pair of engines: step j -> the last step i that must come before it."""
-    a, b = np.nonzero(mask)
-    engines, steps = len(table.engines), int(table.node.max()) + 1
-    latest = np.full((engines, engines, steps), -1)
-    np.maximum.at(latest, (table.engine[a], table.engine[b], table.node[b]), table.node[a])
-    found: dict[tuple[str, str], dict[int, int]] = {}
-    for giver, taker, j in np.argwhere(latest >= 0).tolist():
-        pair = table.engines[giver], table.engines[taker]
-        found.setdefault(pair, {})[j] = int(latest[giver, taker, j])
-    return found
 
 
 def _minimal(pairs: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -14,7 +14,6 @@ from functools import cached_property
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
 from compiler.plan.make_plan import Plan
-from compiler.schedule.fusion.partition import Outline
 from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
@@ -41,10 +40,10 @@ class GroupCosts:
         self.search = self.stages.tile.together(self.arch, self.stages.plan.slots, self.way)
         self.search.fronts = self.fronts
         self.cores, self.facts = self.search.cores, self.search.facts
-        self._known: dict[Outline, list[Schedule]] = {}
-        self._scores: dict[Outline, float] = {}
-        self._best: dict[Outline, Estimate] = {}
-        self._bounds: dict[Outline, float] = {}
+        self._known: dict[int, list[Schedule]] = {}
+        self._scores: dict[int, float] = {}
+        self._best: dict[int, Estimate] = {}
+        self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
 
     @cached_property
@@ -105,7 +104,7 @@ class GroupCosts:
         self._scores[outline] = self.search.score(found)
         return self._scores[outline]
 
-    def _estimate(self, group: Group, outline: Outline, limit: float) -> Estimate | None:
+    def _estimate(self, group: Group, outline: int, limit: float) -> Estimate | None:
         """Of the best schedule of a group; None where there is none whose score is below `limit`.
 
         Raises DoesNotFit for a layer alone.

@@ -27,7 +27,6 @@ from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step
 from compiler.options import ESTIMATED, LEVELS, JudgeGroups, Stages, Trial
 from compiler.pipeline import emit_program
 from compiler.plan.make_plan import MakePlan, Plan
-from compiler.schedule.fusion.partition import Outline
 from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.objective import charge_of
 from compiler.schedule.wording import sizes_text
@@ -60,9 +59,9 @@ class Autotuner:
     options: JudgeGroups
 
     def __post_init__(self) -> None:
-        self.made: dict[Outline, tuple[Trial, ...]] = {}
+        self.made: dict[int, tuple[Trial, ...]] = {}
         """What was tried of the groups of one outline."""
-        self._best: dict[Outline, TuningCandidate | None] = {}
+        self._best: dict[int, TuningCandidate | None] = {}
         self._spent = 0
         """Instructions in programs so far."""
         self._alone: int | None = None
@@ -73,7 +72,7 @@ class Autotuner:
         """The `steps` of a program with the schedules that are quickest by themselves; each has
         `added` cycles to the program's run."""
         self._alone = sum(added.values()) if len(steps) == 1 else None
-        groups = dict[Outline, tuple[PlacedGroup, Fit | None]]()
+        groups = dict[int, tuple[PlacedGroup, Fit | None]]()
         before: Fit | None = None
         for step in steps:
             if isinstance(step, PlacedGroup):
@@ -94,16 +93,14 @@ class Autotuner:
         outlines = {n: self._outline(s) for n, s in enumerate(steps) if isinstance(s, PlacedGroup)}
         return {n: self.made[found] for n, found in outlines.items() if found in self.made}
 
-    def _outline(self, step: PlacedGroup) -> Outline:
+    def _outline(self, step: PlacedGroup) -> int:
         return self.costs.search.outlines.of(step.plan.schedule.group)
 
-    def _outlines_worth_tuning(
-        self, steps: Sequence[Step], added: Mapping[int, int]
-    ) -> list[Outline]:
+    def _outlines_worth_tuning(self, steps: Sequence[Step], added: Mapping[int, int]) -> list[int]:
         """Groups that take so much longer than they must that others are worth their trial, those
         with most to gain first."""
         search = self.costs.search
-        stake: dict[Outline, float] = {}
+        stake: dict[int, float] = {}
         for number, step in enumerate(steps):
             if isinstance(step, PlacedGroup):
                 least = search.bounds.least(step.plan.schedule.group, search.cores).total

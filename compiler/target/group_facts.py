@@ -12,7 +12,7 @@ from functools import cached_property
 from compiler.errors import CompilerError
 from compiler.geometry.boxes import Key, Range, keys_of, needs
 from compiler.geometry.cuts import cut_axes
-from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.group import Group, Latest
 from compiler.schedule_ir.layer import Layer
 from compiler.target.array_mapping import roles
 from compiler.target.layout import innermost_axis, input_strides, loaded_of, role_of, room_of
@@ -127,8 +127,9 @@ class Facts:
     passings: dict[tuple[object, ...], Passing] = field(default_factory=dict)
     """By name, whether the group produces and stores it, and the identities of its users there,
     which `layers` keeps alive."""
-    last: tuple[Group, dict[str, Passing]] | None = None
-    """Those of the group that was asked for last, by name."""
+
+    def __post_init__(self) -> None:
+        self._of_group = Latest[dict[str, Passing]](lambda _: {})
 
     def layer(self, layer: Layer) -> LayerFacts:
         """Facts of one layer."""
@@ -139,9 +140,7 @@ class Facts:
 
     def passing(self, group: Group, name: str) -> Passing:
         """Layout of `name` between layers of `group`; Unholdable if its readers disagree."""
-        if self.last is None or self.last[0] is not group:
-            self.last = group, {}
-        known = self.last[1]
+        known = self._of_group(group)
         if name not in known:
             ends = name in group.producer_positions, name in group.results
             key = name, *ends, *map(id, group.users[name])

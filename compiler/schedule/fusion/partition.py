@@ -18,7 +18,7 @@ from compiler.passes import Count, check_each_once, ensured
 from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members
 from compiler.schedule.fusion.reorder import least_memory_order
 from compiler.schedule.residency.table import Prices
-from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.group import Group, Latest
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, RowPlacement, Tensor
 
@@ -35,6 +35,7 @@ class PartitionCosts:
     known: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, float] = field(default_factory=dict)
     edges: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _last: tuple[int, Group] | None = None
 
     def of(self, mask: int) -> float:
         """Cycles of `mask`; infinity where it may not be a group or fits no tile."""
@@ -50,7 +51,7 @@ class PartitionCosts:
             return math.inf
         if self.bounds.get(mask, 0.0) >= limit:
             return self.bounds[mask]
-        cost = self.prices.cost_below(self.net.group(mask), limit)
+        cost = self.prices.cost_below(self._group(mask), limit)
         found = self.known if cost < limit else self.bounds
         found[mask] = cost
         return cost
@@ -58,7 +59,7 @@ class PartitionCosts:
     def _asked(self, mask: int) -> float:
         if not self.net.possible(mask):
             return math.inf
-        cost = self.prices.price(self.net.group(mask))
+        cost = self.prices.price(self._group(mask))
         return min(cost, ALONE) if mask.bit_count() == 1 else cost
 
     def behind(self, mask: int, before: int) -> float:
@@ -80,7 +81,7 @@ class PartitionCosts:
         if mask not in self.edges:
             fits = self.of(mask) < ALONE
             ends = self.prices.overlap_ends
-            self.edges[mask] = ends(self.net.group(mask)) if fits else (0.0, 0.0)
+            self.edges[mask] = ends(self._group(mask)) if fits else (0.0, 0.0)
         return self.edges[mask]
 
     def separate_cost(self, mask: int) -> float:
@@ -92,8 +93,14 @@ class PartitionCosts:
         if mask in self.known:
             return self.known[mask]
         if mask not in self.bounds:
-            self.bounds[mask] = self.prices.lower_bound(self.net.group(mask))
+            self.bounds[mask] = self.prices.lower_bound(self._group(mask))
         return self.bounds[mask]
+
+    def _group(self, mask: int) -> Group:
+        """The same object as long as one set is asked about: what prices know of it goes on."""
+        if self._last is None or self._last[0] != mask:
+            self._last = mask, self.net.group(mask)
+        return self._last[1]
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,7 @@ def pays(costs: PartitionCosts, groups: Sequence[int], group: int, added: int) -
 # Groups without their names: what their prices depend on, so that those that are alike share them.
 
 Outline = tuple[Hashable, ...]
+"""Of a layer: all that schedules of it depend on."""
 
 
 @dataclass(frozen=True)
@@ -188,13 +196,18 @@ class Outlines:
     _layers: dict[int, Outlined] = field(default_factory=dict)
     """By identity of a layer, which is kept so that its identity stays its own."""
     _firsts: dict[Outline, Outlined] = field(default_factory=dict)
+    _numbers: dict[Outline, int] = field(default_factory=dict)
 
-    def of(self, group: Group) -> Outline:
-        """What all groups have in common that have the same schedules as `group`."""
-        return self.named(group)[0]
+    def __post_init__(self) -> None:
+        self.of = Latest(self._number)
+        """Number of all groups that have the same schedules as one."""
+
+    def _number(self, group: Group) -> int:
+        return self._numbers.setdefault(self.named(group)[0], len(self._numbers))
 
     def named(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
-        """The same, and the tensors and the buffers to which its numbers belong."""
+        """What all groups have in common that have the same schedules as `group`, and the tensors
+        and the buffers to which its numbers belong."""
         names: dict[str, int] = {}
         buffers: dict[str, int] = {}
         layers = []

@@ -182,10 +182,11 @@ def _covering(tensors: Mapping[str, Tensor], made: Iterable[str], size: int) -> 
 
 
 def _candidate(joint: BufferViews, groups: Mapping[int, Group], prices: Prices) -> KeptBuffer:
-    together = Group(tuple(layer for group in groups.values() for layer in group.layers), ())
     names = {p: joint.names(group) for p, group in groups.items()}
     own = dict.fromkeys(name for found in names.values() for name in found)
-    passing = {name: prices.facts.passing(replace(together, results=(name,)), name) for name in own}
+    layers = (layer for group in groups.values() for layer in group.layers)
+    together = Group(tuple(layers), tuple(own))
+    passing = {name: prices.facts.passing(together, name) for name in own}
     boxes = [name for name in own if name in joint.starts]
     order, border = _buffer_layout(joint.whole, [passing[name] for name in boxes])
     none = (0,) * len(joint.whole.shape)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
-from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.group import Group, Latest
 from compiler.target.group_facts import Facts
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import HostNode
@@ -165,6 +165,7 @@ class OptimisticPrices:
     def __post_init__(self) -> None:
         self.arch, self.cores, self.facts = self.real.arch, self.real.cores, self.real.facts
         self.staging = self.real.staging
+        self.hoped = Latest(self.hoped)
 
     def price(self, group: Group) -> float:
         return self.cost_below(group, math.inf)

@@ -24,7 +24,7 @@ from compiler.schedule.residency.table import (
     Row,
     Slicing,
 )
-from compiler.schedule_ir.group import Group, Pinned
+from compiler.schedule_ir.group import Group, Pinned, reserving
 from compiler.schedule_ir.layer import Layer
 from compiler.target.group_facts import ResidentConstant
 from compiler.tensor_ir.nest import HostNode, NestGraph
@@ -49,9 +49,12 @@ class SharedConstant(ResidencyCandidate):
 
     def beside(self, group: Group, row: Row, table: ResidencyTable, *, loads: bool) -> Group:
         """A group while the constant lies in `row`; whether it `loads` it, if it reads it."""
-        pinned = Pinned(self.constant.role, row.address, self.constant.bytes, loads)
-        rows = {self.name: pinned} if self.name in group.inputs else {}
+        rows = {self.name: self.pinned(row, loads=loads)} if self.name in group.inputs else {}
         return group.beside(rows, table.reserve(row))
+
+    def pinned(self, row: Row, *, loads: bool) -> Pinned:
+        """How a group that reads it sees it in `row`."""
+        return Pinned(self.constant.role, row.address, self.constant.bytes, loads)
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,16 @@ class PinConstants(Omittable):
         rows = self.rows(alone, graph, prices)
         if rows:
             table = ResidencyTable([], prices)
+            reserved = reserving(*(table.reserve(row) for _, row in rows))
 
             def hoped(group: Group) -> Group:
-                layers = {layer.index for layer in group.layers}
-                for constant, row in rows:
-                    group = constant.beside(group, row, table, loads=constant.reader in layers)
-                return group
+                layers, inputs = {layer.index for layer in group.layers}, {*group.inputs}
+                pinned = {
+                    constant.name: constant.pinned(row, loads=constant.reader in layers)
+                    for constant, row in rows
+                    if constant.name in inputs
+                }
+                return group.beside(pinned, reserved)
 
             again = sum(constant.saved + constant.constant.loaded for constant, _ in rows)
             yield OptimisticPrices(prices, hoped), again / prices.arch.dram_bytes_per_cycle

@@ -12,7 +12,7 @@ from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
 from compiler.schedule.tiling.layer_price import TilingProblem, engines_in_one_piece, whole_product
-from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.group import Group, Latest
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
 from simmodel.arch.record import Arch
@@ -31,21 +31,24 @@ class LowerBounds:
     """Of all layers of one outline, cycles of the matrix and of the vector engine."""
     boxes: dict[tuple[int, Sizes], tuple[float, float]] = field(default_factory=dict)
     """The same for a part of the result."""
-    whole: tuple[Group, tuple[float, ...], int] | None = None
-    """Of the last group that was asked for: cycles of both engines on one core, and DRAM bytes."""
+
+    def __post_init__(self) -> None:
+        self._whole = Latest(self._work_and_bytes)
 
     def least(self, group: Group, cores: int, again: float = 0.0) -> Estimate:
         """An estimate of which no figure is above that of a schedule on up to `cores` cores that
         loads `again` bytes more than once."""
-        if self.whole is None or self.whole[0] is not group:
-            works = zip(*map(self.engine_cycles, group.layers), strict=True)
-            names = _dram_tensors(group) - {*group.shared}
-            stored = sum(group.tensors[name].stored for name in names)
-            self.whole = group, tuple(map(sum, works)), stored
-        matrix, vector = (cycles / cores for cycles in self.whole[1])
-        moved = self.whole[2] + again
+        works, stored = self._whole(group)
+        matrix, vector = (cycles / cores for cycles in works)
+        moved = stored + again
         memory = moved / self.arch.dram_bytes_per_cycle
         return Estimate(max(matrix, vector, memory), matrix, vector, memory, moved)
+
+    def _work_and_bytes(self, group: Group) -> tuple[tuple[float, ...], int]:
+        """Cycles of both engines on one core, and bytes that surely go to or come from DRAM."""
+        works = zip(*map(self.engine_cycles, group.layers), strict=True)
+        names = _dram_tensors(group) - {*group.shared}
+        return tuple(map(sum, works)), sum(group.tensors[name].stored for name in names)
 
     def in_tiles(self, group: Group, walked: TileTrace, cores: int, again: float) -> Estimate:
         """The same for schedules whose busiest core walks its part like this."""
