@@ -156,10 +156,10 @@ class Cores:
     """Cores that work on one part each of the same result."""
 
     count: int
-    cuts: tuple[int, ...] = ()
+    cuts: tuple[Any, ...] = ()
     """Parts along each of its dimensions; empty where it does not matter."""
-    even: frozenset[int] = frozenset()
-    """Dimensions along which all parts have one size."""
+    even: tuple[Any, ...] = ()
+    """Whether all parts have one size along each of these."""
     looped: bool = False
     """Whether loops over tiles of the parts are around all that is loaded."""
     way: MulticastRoute | None = None
@@ -171,9 +171,9 @@ class Cores:
         if way is None or len(parts) < 2:
             return cls(len(parts))
         spans = [frozenset(column) for column in zip(*parts, strict=True)]
-        even = (d for d, column in enumerate(spans) if len({size for _, size in column}) == 1)
+        even = (len({size for _, size in column}) == 1 for column in spans)
         cuts = _within(parts, way.reach) if 0 < way.reach < len(parts) else map(len, spans)
-        return cls(len(parts), tuple(cuts), frozenset(even), way=way)
+        return cls(len(parts), tuple(cuts), tuple(even), way=way)
 
     @classmethod
     def of_group(
@@ -182,7 +182,7 @@ class Cores:
         """The same for parts of the results of a group: those of other layers have halos, so but
         for the batch and the axis of `channels` they are taken to be uneven."""
         found = cls.of(parts, way)
-        even = found.even & {0, channels}
+        even = tuple(alike and d in (0, channels) for d, alike in enumerate(found.even))
         return replace(found, even=even, looped=looped) if found.cuts else found
 
     def for_rank(self, rank: int) -> Cores:
@@ -194,15 +194,16 @@ class Cores:
         if channels is not None and self.cuts[channels] > 1:  # and nothing else is split
             axis, parts = channel_axis(rank) or 0, self.cuts[channels]
             cuts = [parts if d == axis else 1 for d in range(max(rank, 1))]
-            return replace(self, cuts=tuple(cuts), even=frozenset({axis} if self.even else ()))
+            even = tuple(d == axis and any(self.even) for d in range(len(cuts)))
+            return replace(self, cuts=tuple(cuts), even=even)
         batch, rows = self.cuts[0], math.prod(self.cuts[1:])
         cuts = [1] * max(rank, 1)
         if rank < 3:
             cuts[0] = batch * rows
         else:
             cuts[0], cuts[2 if rank >= 4 else 1] = batch, rows
-        even = self.even & {0} if rank >= 3 or rows == 1 else frozenset[int]()
-        return replace(self, cuts=tuple(cuts), even=even)
+        alike = self.even[0] and (rank >= 3 or rows == 1)
+        return replace(self, cuts=tuple(cuts), even=(alike, *[False] * (len(cuts) - 1)))
 
     def replication(
         self, follows: Callable[[int], bool], around: Mapping[int | None, Any],
@@ -216,14 +217,23 @@ class Cores:
             padded: dimensions along which tiles at the border are not like others.
         """
         found: Any = 1
-        for d, parts in enumerate(self.cuts):
-            if parts == 1 or follows(d):
+        for d, (parts, even) in enumerate(zip(self.cuts, self.even, strict=True)):
+            if follows(d) or np.all(parts == 1):
                 continue
             # Loops that do not run alike keep cores from meeting in them.
-            apart = d not in self.even or d in padded
+            apart = np.logical_not(even) | (d in padded)
             inside = around.get(d, True) | self.looped
             found = found * np.where(apart & inside, 1, parts)
         return found
+
+    def at_once(self, others: Sequence[Cores], among: Callable[[Sequence[Any]], Any]) -> Cores:
+        """These and as many `others`, whose parts differ, in one: `among` makes arrays over all of
+        their candidates."""
+        cuts, even = (
+            tuple(map(among, zip(*columns, strict=True)))
+            for columns in zip(*((each.cuts, each.even) for each in others), strict=True)
+        )
+        return replace(self, cuts=cuts, even=even)
 
 
 def _within(parts: Sequence[Box], reach: int) -> list[int]:

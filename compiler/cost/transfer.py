@@ -272,7 +272,7 @@ class RepeatedTransfer:
 
     way: Path
     count: Any
-    """Of one core, in all tiles."""
+    """Of one core, in all tiles: at least one."""
     once: Transfer
     constant: bool = False
     """Whether no group before this one makes what is copied."""
@@ -316,20 +316,20 @@ def traffic(arch: Arch, cores: int, flows: Sequence[RepeatedTransfer]) -> Traffi
     moved: dict[str, Any] = dict.fromkeys(rates, 0.0)
     lead: Any = 0.0
     for flow in flows:
-        home, rate, once = flow.way.far, rates[flow.way.far], np.minimum(flow.count, 1)
+        home, rate = flow.way.far, rates[flow.way.far]
         size = cores * flow.once.bytes
         moved[home] = moved[home] + flow.count * size
-        far[home] = _add_stage(far[home], flow.count * size / rate, once * size / rate)
+        far[home] = _add_stage(far[home], flow.count * size / rate, size / rate)
         if flow.way.staged:
             _stage(flow, cores / rates["shared"], far, engines)
         key = id(flow.way.engine), flow.way.store
         cycles = flow.once.cycles
-        lead = lead + (once * cycles if flow.constant else 0.0)
+        lead = lead + (cycles if flow.constant else 0.0)
         every = flow.count * flow.once.busy
-        engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), every, once * cycles)
+        engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), every, cycles)
         if home == "dram":
             before = streams.get(key, (flow.way.demand, 0.0))
-            streams[key] = before[0], before[1] + (flow.count - once) * size / rate
+            streams[key] = before[0], before[1] + (flow.count - 1) * size / rate
     sides: dict[bool, list[Stage]] = {False: [], True: []}
     for key, (every, once) in engines.items():
         sides[key[1]].append((every + _meeting(key, (every, once), streams), once))
@@ -341,12 +341,11 @@ def _stage(
     flow: RepeatedTransfer, rate: float, far: dict[str, Stage], engines: dict[Engine, Stage]
 ) -> None:
     """What a load that goes through shared memory takes there, and of the engine that stores."""
-    once = np.minimum(flow.count, 1)
     share = flow.once.staged * rate
-    far["shared"] = _add_stage(far["shared"], flow.count * share, once * share)
+    far["shared"] = _add_stage(far["shared"], flow.count * share, share)
     key = id(path(flow.way.arch, flow.way.near, "shared")), True
     passing = flow.once.passing
-    engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), flow.count * passing, 0.0 * once)
+    engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), flow.count * passing, 0.0)
 
 
 def _meeting(key: Engine, stage: Stage, streams: Mapping[Engine, _Stream]) -> Any:

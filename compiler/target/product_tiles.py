@@ -76,14 +76,15 @@ class TileSizes:
 
 def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
     """What columns say of one or some of `shape` candidates, by their positions."""
-    at = np.unravel_index(order, shape)
+    at, places = np.unravel_index(order, shape), dict[tuple[int, ...], Any]()
     found = []
     for column in map(np.asarray, columns):  # without a copy of each for all candidates
         sizes = column.shape
-        where = zip(at[len(at) - len(sizes) :], sizes, strict=True)
-        taken = column[tuple([place if n > 1 else 0 for place, n in where])]
-        alike = np.ndim(order) and not np.ndim(taken)
-        found.append(np.full(np.shape(order), taken) if alike else taken)
+        if sizes not in places:
+            places[sizes] = 0 * np.asarray(order)
+            for place, n in zip(at[len(at) - len(sizes) :], sizes, strict=True):
+                places[sizes] = places[sizes] * n + (place if n > 1 else 0)
+        found.append(column.ravel().take(places[sizes]))
     return found
 
 

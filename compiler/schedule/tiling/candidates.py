@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
+from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles
@@ -32,12 +32,11 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
 
 
 def cheapest(
-    problem: TilingProblem, columns: Sequence[str], most: int
+    problem: TilingProblem, choice: TileSizes, priced: TilePrices, columns: Sequence[str], most: int
 ) -> Iterator[tuple[tuple[TileLoop, ...], TilePrices]]:
     """Loops and prices of the candidates of one split that fit by their sizes, failing that of the
     smallest: the `most` that are least by each of the `columns`."""
-    choice = choices(problem)
-    priced, shape = price(problem, choice), choice.shape
+    shape = choice.shape
     fits = priced.fits & (priced.need <= problem.arch.memories.local.size)
     if not np.any(fits):
         fits = priced.need == np.min(priced.need)
@@ -58,30 +57,32 @@ def choices(problem: TilingProblem) -> TileSizes:
     extents = tuple(map(problem.extent, (found.b, found.y, found.x, found.col, found.k)))
     wide = columns_of(problem.layer.binding.engine, problem.arch)
     depth = None if stays_whole(problem.layer) else deep
-    return _combined(extents, problem.extent(problem.rows), wide, depth, found.y is None)
+    orders = 1 + (problem.loads_input or problem.loads_weights or len(problem.others) > 0)
+    lines = problem.extent(problem.rows)
+    return _combined(extents, lines, wide, depth, orders, found.y is None)
 
 
 @lru_cache(4096)
 def _combined(
-    extents: tuple[int, ...], lines: int, wide: int, depth: int | None, single: bool
+    extents: tuple[int, ...], lines: int, wide: int, depth: int | None, orders: int, single: bool
 ) -> TileSizes:
     """All combinations for loops of `extents`, the pixels' first, and of `lines` of a kernel, where
-    an engine takes so many columns at once and so much of a reduction; `single`: rows have no
-    columns."""
+    an engine takes so many columns at once and so much of a reduction, in both `orders` or in one,
+    where nothing is loaded; `single`: rows have no columns."""
     *pixels, cols, summed = extents
     rows = [sizes(pixels[0], 1, 6), sizes(pixels[1], 1), sizes(pixels[2], 1, 14 if single else 5)]
     b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
     whole = x == pixels[2]
     keep = (whole | (y == 1)) & (whole & (y == pixels[1]) | (b == 1))
+    wide_first = sizes(cols, wide)
+    around = (np.repeat(a[keep], len(wide_first)) for a in (b, y, x))
+    beside = np.tile(wide_first, np.count_nonzero(keep))
     inner = [
-        sizes(cols, wide),
         [summed] if depth is None else sizes(summed, depth, 6),
         [lines] if lines == 1 else [lines, 1],
-        [0, 1],
+        range(orders),
     ]
-    return TileSizes(
-        *(a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x)), *np.ix_([0], *inner)[1:]
-    )
+    return TileSizes(*(a.reshape(-1, 1, 1, 1) for a in (*around, beside)), *np.ix_([0], *inner)[1:])
 
 
 def stays_whole(layer: Layer) -> bool:

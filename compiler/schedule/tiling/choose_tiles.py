@@ -10,7 +10,7 @@ ones while that pays, and the best are taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -24,16 +24,23 @@ from compiler.geometry.tile_trace import TraceCache, Unwalkable
 from compiler.passes import Count, Factor
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.bounds import LowerBounds
-from compiler.schedule.tiling.candidates import cheapest
+from compiler.schedule.tiling.candidates import cheapest, choices
 from compiler.schedule.tiling.elementwise_tiling import free_dims, priced_slabs, together
 from compiler.schedule.tiling.group_price import GroupPricer, Loops, Parts, Terms
 from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
-from compiler.schedule.tiling.layer_price import TilingProblem
+from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, prices_of
 from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge_of
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled, single
+from compiler.schedule_ir.schedule import (
+    Estimate,
+    OuterLoop,
+    Schedule,
+    Tiled,
+    TileLoop,
+    single,
+)
 from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns_of
 from compiler.target.group_facts import Facts, Unholdable
@@ -140,18 +147,21 @@ class GroupSearch:
         """Of a group of one layer, in no order; not all of them may fit."""
         (layer,) = group.layers
         breadth, columns = self.tiles.breadth, COLUMNS[self.tiles.objective]
-        for parts in self._layer_splits(layer, group):
+        splits, shared = self._layer_splits(layer, group), frozenset(group.shared)
+        problems = []
+        for parts in splits:
             box = tuple(max(size for _, size in column) for column in zip(*parts, strict=True))
             cores = Cores.of(parts, self.way)
-            problem = TilingProblem(
-                layer, self.arch, box, cores, self.slots, shared=frozenset(group.shared)
-            )
-            found = (
-                cheapest(problem, columns, breadth.kept)
-                if layer.product
-                else priced_slabs(problem, breadth.tiles)
-            )
-            for loops, prices in found:
+            problems.append(TilingProblem(layer, self.arch, box, cores, self.slots, shared=shared))
+        found: Iterable[Iterable[tuple[tuple[TileLoop, ...], TilePrices]]]
+        if layer.product:
+            asked = [(problem, choices(problem)) for problem in problems]
+            priced = zip(asked, prices_of(asked), strict=True)
+            found = (cheapest(*one, prices, columns, breadth.kept) for one, prices in priced)
+        else:
+            found = (priced_slabs(problem, breadth.tiles) for problem in problems)
+        for parts, ways in zip(splits, found, strict=True):
+            for loops, prices in ways:
                 yield single(Tiled(layer, loops, parts, prices.estimate), group)
 
     def _layer_splits(self, layer: Layer, group: Group) -> list[Parts]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,12 +78,13 @@ class TilePrices(NamedTuple):
 
 @dataclass(frozen=True)
 class TilingProblem:
-    """One layer on one split: what all candidates have in common."""
+    """One layer on one split, or on several: what all candidates have in common."""
 
     layer: Layer
     arch: Arch
-    box: tuple[int, ...]
-    """Sizes of the largest core's part of the result."""
+    box: tuple[Any, ...]
+    """Sizes of the largest core's part of the result; over candidates, where these are of several
+    splits."""
     cores: Cores
     slots: int
     held: frozenset[str] = frozenset()
@@ -159,8 +161,32 @@ class TilingProblem:
     @cached_property
     def lead(self) -> tuple[int, ...]:
         """Output dims walked one position at a time."""
-        walked = self.found.b, self.found.y, self.found.x, self.found.col
-        return tuple(d for d in range(self.layer.head.rank) if d not in walked and self.box[d] > 1)
+        return tuple(d for d in self._unwalked if self.box[d] > 1)
+
+    @cached_property
+    def _unwalked(self) -> tuple[int, ...]:
+        """Output dims that no size of a tile is for."""
+        found = self.found
+        walked = found.b, found.y, found.x, found.col
+        return tuple(d for d in range(self.layer.head.rank) if d not in walked)
+
+    @property
+    def alike_with(self) -> Hashable:
+        """Problems of one layer can be priced at once if they have this in common."""
+        moving = tuple(size > 1 for size in self.box)
+        walked = tuple(self.box[d] for d in self._unwalked)
+        return moving, walked, self.rows, self.cores.count
+
+    def at_once(
+        self, others: Sequence[TilingProblem], among: Callable[[Sequence[Any]], Any]
+    ) -> TilingProblem:
+        """This and all `others` that are alike, in one: `among` makes arrays over all of their
+        candidates."""
+        cores = self.cores.at_once([each.cores for each in others], among)
+        box = tuple(map(among, zip(*(each.box for each in others), strict=True)))
+        found = replace(self, box=box, cores=cores)
+        found.__dict__["rows"] = self.rows
+        return found
 
     @cached_property
     def repeats(self) -> int:
@@ -191,7 +217,7 @@ class TilingProblem:
         size = self.arch.memories.on_chip()[matrix.weights].size
         return loop if self.slots * full > size else None
 
-    def extent(self, dim: int | None) -> int:
+    def extent(self, dim: int | None) -> Any:
         """Positions of one loop within the part."""
         if dim is None:
             return 1
@@ -232,9 +258,9 @@ class TilingProblem:
                     found.append(access)
         return tuple(found)
 
-    def part_bytes(self, access: Access) -> int:
+    def part_bytes(self, access: Access) -> Any:
         """Bytes of all that `access` reads for the part."""
-        elements: int = math.prod(_extents(access, self.extent))
+        elements = math.prod(_extents(access, self.extent))
         return elements * size_of(self.layer.tensors[access.tensor].dtype)
 
 
@@ -258,6 +284,33 @@ def passed_on(slots: int, flows: Sequence[RepeatedTransfer], work: Any) -> Any:
 def price(problem: TilingProblem, choice: TileSizes) -> TilePrices:
     """Memory and cycles of every candidate in `choice`."""
     return _Candidates(problem, choice).prices()
+
+
+def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePrices]:
+    """The same of the candidates of several problems of one layer, which differ in their parts;
+    those that are alike at once, as an array costs little more than a number."""
+    alike: dict[Hashable, list[int]] = defaultdict(list)
+    for position, (problem, _) in enumerate(asked):
+        alike[problem.alike_with].append(position)
+    found = dict[int, TilePrices]()
+    for positions in alike.values():
+        problems, choices = zip(*(asked[position] for position in positions), strict=True)
+        counts = [choice.shape[0] for choice in choices]
+        ends = list(accumulate(counts))
+
+        def among(values: Sequence[Any], counts: Sequence[int] = counts) -> Any:
+            if all(value == values[0] for value in values):
+                return values[0]
+            return np.repeat(np.array(values), counts).reshape(-1, 1, 1, 1)
+
+        columns = zip(*(choice.sizes[:4] for choice in choices), strict=True)
+        sizes = *map(np.concatenate, columns), *choices[0].sizes[4:]
+        priced = price(problems[0].at_once(problems, among), TileSizes(*sizes))
+        for position, count, end in zip(positions, counts, ends, strict=True):
+            found[position] = TilePrices(
+                *(c[end - count : end] if np.shape(c)[:1] == (ends[-1],) else c for c in priced)
+            )
+    return [found[position] for position in range(len(asked))]
 
 
 def in_one_piece(problem: TilingProblem) -> TileSizes:
@@ -381,7 +434,9 @@ class _Candidates:
         else:
             inner, tail, gap = np.zeros(1), tail + deep * inner, 0.0
         widened = self._widened()
-        vector = self.tiles * tail + self.right[0] * widened
+        vector = self.tiles * tail
+        if self.problem.weight.narrow is not None:
+            vector = vector + self.right[0] * widened
         return _EngineCycles(self.tiles * deep * inner, vector, inner, gap, tail, widened)
 
     def prices(self) -> TilePrices:
@@ -398,7 +453,8 @@ class _Candidates:
         every = np.maximum(every, passed_on(problem.slots, flows, matrix))
         stages = ((every, once), (matrix, inner + gap), (vector, tail + once_wide), moved.store)
         total = pipelined(stages, moved.far.values())
-        total = total + self._held_back(loads, np.maximum(inner, tail))
+        if loads:
+            total = total + self._held_back(loads, np.maximum(inner, tail))
         rest = resting(problem.slots, total, stages)
         return TilePrices(
             total, matrix, vector, moved.longest, moved.bytes["dram"], need, every, moved.store[0],
@@ -443,7 +499,7 @@ class _Candidates:
         for access in problem.others:
             # Whether tiles of other rows need other parts of it.
             rows = (d for d in range(self.head.rank) if d != self.found.col)
-            follows = any(access.uses(d) and problem.box[d] > 1 for d in rows)
+            follows = any(access.uses(d) and np.all(problem.box[d] > 1) for d in rows)
             before = self._loaded_before_loops(access)
             around = ~before & (follows | ((self.choice.order == 0) & (self.turns["cols"] > 1)))
             way = problem.load(access.tensor, "local", problem.alike(access, around, ~before))
@@ -496,6 +552,7 @@ class _Candidates:
         """Cycles of the vector engine behind the product of a tile, and bytes of its buffers."""
         layer, tensors, inside = self.layer, self.layer.tensors, self.layer.inside
         wide, elements = size_of(temporary_type(self.arch)), self.choice.outputs
+        whole = math.prod(map(self.problem.extent, self.problem.dims[:4]))
         late = len(links_of(self.head, tensors, layer.binding, self.arch))
         cycles: Any = 0.0
         if late or len(layer.nests) > 1:
@@ -507,8 +564,9 @@ class _Candidates:
             for access in nest.operands:
                 tensor = tensors[access.tensor]
                 outside = access.tensor not in inside and access.tensor not in self.problem.held
-                if outside and tensor.elements >= np.max(elements):
-                    space = space + self.problem.slots * elements * size_of(tensor.dtype)
+                if outside:
+                    taken = self.problem.slots * elements * size_of(tensor.dtype)
+                    space = space + taken * (tensor.elements >= whole)
         return cycles, space
 
     def _fits(self, space: Any) -> tuple[Any, Any]:
@@ -517,25 +575,28 @@ class _Candidates:
         problem, arch, binding = self.problem, self.arch, self.layer.binding
         slots, outputs = problem.slots, self.choice.outputs
         matrix, source = arch.matrix, problem.source
-        key = next(key for key in keys_of(self.head) if key[2])
-        w_space = room_of(self.layer, key, _extents(self.head.operands[1], self._size))
-        w_space = w_space * np.where((self.right[0] > 1) | (problem.repeats > 1), slots, 1)
-        a_space = self.source_elements * size_of(source.dtype)
-        a_space = a_space * np.where(self.left[0] > 1, slots, 1)
         kept = self.split | (not binding.direct) | (matrix.granularity == "tile")
         kept = kept | (problem.taps > 1 and matrix.granularity != "conv")
         alone = binding.direct or binding.engine == binding.finisher
         sums = outputs * size_of(accumulator_of(source.dtype))
         sums = sums * np.where(kept, 1 if alone else slots, 0)
-        result = outputs * size_of(self.layer.result.dtype) * slots * problem.stores
-        local = a_space * problem.loads_input + result + space
+        local = space
+        if problem.loads_input:
+            a_space = self.source_elements * size_of(source.dtype)
+            local = local + a_space * np.where(self.left[0] > 1, slots, 1)
+        if problem.stores:
+            local = local + outputs * size_of(self.layer.result.dtype) * slots
         for access in problem.others:
             local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
         if len(self.layer.nests) > 1:
             local = local + outputs * size_of(temporary_type(arch)) * slots
         shares = defaultdict[str, Any](int, local=local)
-        near = matrix.weights if problem.on_array else "local"
-        shares[near] = shares[near] + w_space * problem.loads_weights
+        if problem.loads_weights:
+            key = next(key for key in keys_of(self.head) if key[2])
+            w_space = room_of(self.layer, key, _extents(self.head.operands[1], self._size))
+            w_space = w_space * np.where((self.right[0] > 1) | (problem.repeats > 1), slots, 1)
+            near = matrix.weights if problem.on_array else "local"
+            shares[near] = shares[near] + w_space
         shares[binding.sums] = shares[binding.sums] + sums
         fits: Any = True
         narrow = problem.weight.narrow
