@@ -7,16 +7,14 @@ holds.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator
+from importlib import import_module
 
 from simmodel.arch.assumed import assumption_problems
 from simmodel.arch.base import Path, Problem, near
-from simmodel.arch.dtype import accumulator_of
+from simmodel.arch.element_types import accumulator_of
 from simmodel.arch.record import Arch
 from simmodel.arch.units import exact_bytes, show_bytes
-from simmodel.isa.forms import NEEDED, forms
-from simmodel.program.encoding_rules import encoding_problems
 
 _MEMORIES: Path = ("memories",)
 _COPY: Path = ("copy",)
@@ -28,10 +26,16 @@ def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
-        _results, _idle_memories, _forms_lacking, _forms_limited, encoding_problems, _energies,
-        _areas, _yield, assumption_problems,
+        _results, _idle_memories, _instructions, _energies, _areas, _yield, assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
+
+
+def _instructions(arch: Arch) -> Iterator[Problem]:
+    """Contradictions of the sections `isa` and `encoding`, where the file has them."""
+    if arch.isa.without or arch.isa.limits or arch.encoding is not None:
+        found = import_module("simmodel.program.instruction_rules")  # slow: with numpy
+        yield from found.instruction_problems(arch)
 
 
 def _banks(arch: Arch) -> Iterator[Problem]:
@@ -218,48 +222,6 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
         if role not in used:
             message = "no engine reads or writes this memory"
             yield Problem(("memories", role), message, (_COPY, ("matrix",), ("vector",)))
-
-
-def _forms_lacking(arch: Arch) -> Iterator[Problem]:
-    """Forms that no machine of this family has, or that every machine must have."""
-    for index, pattern in enumerate(arch.isa.without):
-        at: Path = ("isa", "without", index)
-        meant = fnmatch.filter(forms(), pattern)
-        needed = [name for name in meant if name in NEEDED]
-        if needed:
-            message = f"the compiler finishes results with {', '.join(needed)}; keep it"
-            yield Problem(at, message)
-        if not any(forms()[name].removable for name in meant):
-            yield from _of_vector(at, pattern, meant)
-
-
-def _forms_limited(arch: Arch) -> Iterator[Problem]:
-    for pattern, limits in arch.isa.limits.items():
-        at: Path = ("isa", "limits", pattern)
-        yield from _of_vector(at, pattern, fnmatch.filter(forms(), pattern))
-        if limits.rank is not None and limits.rank > arch.vector.rank:
-            message = f"no more than the engine's own rank of {arch.vector.rank}"
-            yield Problem((*at, "rank"), message, (("vector", "rank"),))
-        most = arch.vector.max_extent
-        if limits.max_extent is not None and most is not None and limits.max_extent > most:
-            message = f"no more than the engine's own max_extent of {most}"
-            yield Problem((*at, "max_extent"), message, (("vector", "max_extent"),))
-
-
-def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
-    """Patterns that match no form, or forms of engines whose own fields state their
-    instructions."""
-    if not meant:
-        ends = [name for name in forms() if name.rpartition(".")[2] == pattern.lower()]
-        meant_by = f"; did you mean {ends[0]!r}?" if ends else near(pattern, forms())
-        yield Problem(at, f"no form is called {pattern!r}{meant_by} (archgen isa lists all)")
-    of_elements = ("vector", "scalar")
-    if meant and not any(f.engine in of_elements for n, f in forms().items() if n in meant):
-        message = (
-            f"{meant[0]} is no function of the vector engine; matrix.granularity, "
-            "matrix.depthwise, vector.window and copy say what other engines are told"
-        )
-        yield Problem(at, message)
 
 
 def _energies(arch: Arch) -> Iterator[Problem]:

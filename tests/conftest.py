@@ -12,7 +12,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from archgen.process.guard import collect_rarely, one_thread_each
+from archgen.process.start import collect_rarely, one_thread_each
 
 # Before numpy is loaded: test processes run side by side, so threads of each would only wait.
 one_thread_each()

@@ -1,4 +1,4 @@
-"""`archgen explain` and `schema`: the words of files and results, from where they are defined.
+"""`archgen explain`: the words of files and results, from where they are defined.
 
 The one idea: what is explained is data (`archgen.cli.topics`); here it becomes text for a terminal
 or, with `--markdown`, the tables of the documentation, so that both say the same.
@@ -6,7 +6,6 @@ or, with `--markdown`, the tables of the documentation, so that both say the sam
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -19,10 +18,8 @@ import click
 
 from archgen.cli.options import EveryMistake, reads
 from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures, reference
-from archgen.schema.json_schema import file_schema
 from archgen.schema.tree import listed
 from archgen.schema.variants import TWICE, factor_of
-from archgen.studies.file import study_schema
 
 # Every word of files and results by its full name, and what somebody who asks for one means.
 
@@ -211,18 +208,3 @@ def _cell(text: str) -> str:
     parts = text.replace("|", "\\|").split("`")
     parts[::2] = (part.replace("<", "&lt;") for part in parts[::2])
     return "`".join(parts)
-
-
-@click.command(cls=EveryMistake)
-@click.option("--study", is_flag=True, help="Of study files rather than architecture files.")
-def schema(study: bool) -> None:
-    """Print the JSON Schema of architecture files, or of study files.
-
-    Save it, and put `# yaml-language-server: $schema=PATH` at the top of a file: editors then
-    complete keys, explain fields and mark mistakes.
-
-    \b
-    archgen schema > archgen.schema.json
-    archgen schema --study > study.schema.json
-    """
-    click.echo(json.dumps(study_schema() if study else file_schema(), indent=2))

@@ -1,7 +1,7 @@
-"""`archgen check`, `lint` and `isa`: are machines right, plausible, and what do they have?
+"""`archgen check`, `lint` and `schema`: are machines right, plausible, and how are they written?
 
-The one idea: what is printed is derived from the files alone (peaks, area, costs of events, forms
-of instructions), so it can be held against data sheets before anything is compiled.
+The one idea: what is printed is derived from the files alone (peaks, area, costs of events), so it
+can be held against data sheets before anything is compiled.
 """
 
 from __future__ import annotations
@@ -10,28 +10,25 @@ import json
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
-from archgen.cli.options import EveryMistake, extension_option, ignore_option
+from archgen.cli.options import EveryMistake, activate_named, extension_option, ignore_option
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
 from archgen.energy import EnergyCosts, costs_of
 from archgen.energy.sram import MissingSource
-from archgen.extensions import activate, extension
 from archgen.lint import LintFinding, brief, findings, located
 from archgen.lint.rules import SEVERITIES
 from archgen.lint.subject import LintedMachine, energies_by_field
-from archgen.schema import Mistake, load_arch
+from archgen.schema import Mistake
+from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
 from archgen.schema.rewritten import peaks
 from archgen.schema.tree import FilePosition, dotted
+from archgen.studies.file import study_schema
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
-from simmodel.isa import Tile
-from simmodel.isa.forms import Form, absent, forms
-from simmodel.isa.matrix import tile_limits
 
 _LEVELS = {"dram": "DRAM", "shared": "shared", "local": "local", "weights": "weights",
            "accumulators": "accum."}  # fmt: skip
@@ -58,7 +55,7 @@ def check(
     Exit code 0: the files are right, and what they describe could be built, perhaps with warnings.
     1: an error of `archgen lint`. 2: a file is wrong; every mistake of every file is reported.
     """
-    activate(tuple(map(extension, extensions)))
+    activate_named(extensions)
     loaded, mistakes = load_files(files)
     costs: dict[str, EnergyCosts] = {}
     for each in loaded:
@@ -145,7 +142,7 @@ def lint(
     Exit code 0: notes and warnings at most. 1: an error, with --strict also a warning. 2: a file
     is wrong.
     """
-    activate(tuple(map(extension, extensions)))
+    activate_named(extensions)
     loaded, mistakes = load_files(files)
     for mistake in mistakes:
         click.echo(str(mistake), err=True)
@@ -177,66 +174,15 @@ def _count_text(count: int, what: str) -> str:
 
 
 @click.command(cls=EveryMistake)
-@click.argument("arch", metavar="ARCH")
-@click.option("--engine", help="Only forms of this kind of engine: matrix, vector, copy, ...")
-@click.option("--all", "every", is_flag=True, help="Also forms that this machine lacks.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, one object for each form.")
-@extension_option
-def isa(
-    arch: str, engine: str | None, every: bool, as_json: bool, extensions: Sequence[str]
-) -> None:
-    """List the instruction forms of a machine with their limits and costs.
+@click.option("--study", is_flag=True, help="Of study files rather than architecture files.")
+def schema(study: bool) -> None:
+    """Print the JSON Schema of architecture files, or of study files.
 
-    ARCH is a file or the name of a shipped architecture. Forms are what `isa.without` and
-    `isa.limits` of its file speak of; with --all also those that it lacks, and the field that
-    says so, and with --extension those that it adds.
+    Save it, and put `# yaml-language-server: $schema=PATH` at the top of a file: editors then
+    complete keys, explain fields and mark mistakes.
 
     \b
-    archgen isa soma-edge --engine vector
+    archgen schema > archgen.schema.json
+    archgen schema --study > study.schema.json
     """
-    activate(tuple(map(extension, extensions)))
-    machine = load_arch(arch)
-    known = sorted({form.engine for form in forms().values()})
-    if engine is not None and engine not in known:
-        raise click.BadParameter(f"{engine!r}; there are {', '.join(known)}", param_hint="--engine")
-    rows = [_form_row(form, machine) for form in forms().values() if engine in (None, form.engine)]
-    shown = [row for row in rows if every or row["absent"] is None]
-    if as_json:
-        click.echo(json.dumps(shown, indent=2))
-        return
-    there = sum(row["absent"] is None for row in rows)
-    lacking = there < len(shown)
-    headings = ("form", "meaning", ">cycles per\nvector", "limits", "absent")
-    caption = f"{machine.name}: {there} of {len(rows)} forms"
-    table = plain_table(*headings[: 4 + lacking], caption=caption)
-    for row in shown:
-        factor = row["cycles per vector"]
-        cells = row["form"], row["meaning"], "" if factor is None else f"{factor:g}", row["limits"]
-        table.add_row(*cells, *([row["absent"] or ""] if lacking else []))
-    show([table])
-
-
-def _form_row(form: Form, arch: Arch) -> dict[str, Any]:
-    return {
-        "form": form.name,
-        "engine": form.engine,
-        "meaning": form.meaning,
-        "cycles per vector": None if form.cost is None else arch.factor(form.name, form.cost),
-        "limits": ", ".join(_form_limits(form, arch)),
-        "absent": absent(form, arch),
-    }
-
-
-def _form_limits(form: Form, arch: Arch) -> Iterator[str]:
-    """What one instruction of this form can cover at most."""
-    if form.engine == "vector":
-        rank, extent = arch.reach(form.name)
-        yield f"rank {rank}"
-        if extent is not None:
-            yield f"{extent} wide"
-    if form.name == Tile.MNEMONIC:
-        yield "{} x {} weights".format(*tile_limits(arch))
-    if form.engine == "matrix" and arch.matrix.max_pixels is not None:
-        yield f"{arch.matrix.max_pixels} pixels"
-    if form.engine == "copy":
-        yield from (f"{name} rank {engine.rank}" for name, engine in arch.copy_.items())
+    click.echo(json.dumps(study_schema() if study else file_schema(), indent=2))

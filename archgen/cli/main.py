@@ -11,17 +11,15 @@ from __future__ import annotations
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 
 import click
 
-from archgen.process.files import say_plainly
-from archgen.process.guard import collect_rarely, one_thread_each
+from archgen.process.start import collect_rarely, one_thread_each, say_plainly
 
 VERBS = {
     "check": ("machines", "check architecture files, print peaks"),
     "lint": ("machines", "is this machine plausible: sizes, ports, engines that cannot be fed"),
-    "isa": ("machines", "list the instruction forms of a machine"),
+    "isa": ("isa", "list the instruction forms of a machine"),
     "study": ("study", "compile, check and simulate models on architectures"),
     "explore": ("explore", "search a space of machines for the best ones"),
     "sensitivity": ("explore", "what each field of a machine is worth"),
@@ -34,7 +32,7 @@ VERBS = {
     "disasm": ("run", "print what such a file holds"),
     "models": ("models", "list the networks of the zoo, or the inputs of a model and their roles"),
     "explain": ("explain", "fields, columns, plots, stalls, laws: the words of files and results"),
-    "schema": ("explain", "JSON Schema of architecture files"),
+    "schema": ("machines", "JSON Schema of architecture files"),
 }
 """Name of each verb -> its module in `archgen.cli`, and its line in the overview."""
 
@@ -85,7 +83,7 @@ class Verbs(click.Group):
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("archgen"), "--version", message="archgen %(version)s")
+@click.version_option(None, "--version", package_name="archgen", message="archgen %(version)s")
 def cli() -> None:
     """Which accelerator is best for this network?
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -270,6 +271,15 @@ extension_option = click.option(
     help="Python file that registers operators, functions or passes, or the name of an "
     "installed one. May be repeated.",
 )  # fmt: skip
+
+
+def activate_named(extensions: Sequence[str]) -> None:
+    """Run the extensions that a command names; what runs them is not imported for none."""
+    if extensions:
+        slow = import_module("archgen.extensions")
+        slow.activate(tuple(map(slow.extension, extensions)))
+
+
 calibration_option = click.option(
     "--calibration", type=click.Path(dir_okay=False),
     help="Samples for int8 quantization: .npz with one array per input [default: seeded noise].",

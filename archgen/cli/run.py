@@ -24,12 +24,12 @@ from archgen.cli.guarded import guarding_options, printed
 from archgen.cli.options import (
     FILE,
     EveryMistake,
+    activate_named,
     dim_option,
     extension_option,
     place_option,
     skip_option,
 )  # fmt: skip
-from archgen.extensions import activate, extension
 from archgen.models.load import arrays_in
 from archgen.outcomes.commands import TooMany, commands_text, save_commands
 from archgen.process.files import unwritable, write_atomically
@@ -114,7 +114,7 @@ def run(
         raise OptionError(wrong)
 
     def work() -> None:
-        activate(tuple(map(extension, extensions)))
+        activate_named(extensions)
         loaded = _load_program_file(file, arch, places)
         name = f"{loaded.program.name} on {loaded.arch.name}"
         click.echo(f"{file}: {name}, fingerprint {loaded.fingerprint[:16]}")
@@ -295,7 +295,7 @@ def disasm(
     }
     if any(wrong.values()):
         raise OptionError([said for said, holds in wrong.items() if holds])
-    activate(tuple(map(extension, extensions)))
+    activate_named(extensions)
     try:
         loaded = load(file, places) if places or dims or level == "tiles" else read(file)
         if level == "tiles":

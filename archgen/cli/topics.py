@@ -6,16 +6,13 @@ meaning), so that the terminal and the documentation show the same thing in thei
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import json
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 import click
@@ -40,6 +37,7 @@ from archgen.studies.file import StudyFile
 from compiler import api
 from compiler.api import pass_name
 from simmodel import machine
+from simmodel.arch.base import words_below
 from simmodel.arch.units import show_bytes
 from simmodel.waterfall import MOVED, WORK
 
@@ -225,18 +223,8 @@ def _pass_row(name: str, option: PassOptionField) -> tuple[str, str, str]:
 
 
 def _said_of_fields(cls: type) -> dict[str, str]:
-    """The strings below the fields of a class, or the values of an enumeration, by name."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    body = tree.body if isinstance(tree, ast.ClassDef) else []
-    return {
-        target.id: " ".join(below.value.value.split())
-        for above, below in pairwise(body)
-        if isinstance(above, ast.AnnAssign | ast.Assign)
-        for target in ([above.target] if isinstance(above, ast.AnnAssign) else above.targets)
-        if isinstance(target, ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-        if isinstance(below.value.value, str)
-    }
+    """The text below each field of a class, on one line."""
+    return {name: " ".join(words.split()) for name, words in words_below(cls).items()}
 
 
 def _lint() -> list[Section]:

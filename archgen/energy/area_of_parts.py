@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from importlib import import_module
 
 from archgen.energy.ranges import UncertainValue
 from archgen.energy.sram import Source, Sram
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.record import INSTRUCTION_BYTES, Arch, Memory
 from simmodel.arch.units import show_bytes
-from simmodel.program.encoding import typical_bytes
 
 _WHERE = ("clock", "cores", "clusters")
 _OPERANDS = 3
@@ -25,8 +25,13 @@ def instruction_bytes(arch: Arch) -> float:
     """Bytes of one instruction as fetched and as held in queues, its share of a full word where
     words have a size of their own; of a packing with commands of several sizes, those of an
     addition in all dimensions that the vector engine walks."""
-    size = typical_bytes(arch, "vector.binary.add", arch.vector.rank)
-    return size if arch.front_end.instruction_bytes is None else size / arch.front_end.bundle
+    front = arch.front_end
+    if front.instruction_bytes is not None:
+        return front.instruction_bytes / front.bundle
+    if arch.encoding is None:
+        return INSTRUCTION_BYTES
+    packing = import_module("simmodel.program.encoding")  # slow: with numpy
+    return float(packing.typical_bytes(arch, "vector.binary.add", arch.vector.rank))
 
 
 def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) -> Iterator[Term]:

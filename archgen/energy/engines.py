@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Operation, Sum
 from archgen.energy.terms import Logic, Term, sum_of
-from simmodel.arch.dtype import is_float, size_of
+from simmodel.arch.element_types import is_float, size_of
 from simmodel.arch.record import Arch, ScalarCost, VectorCost
 
 _WHERE = ("clock", "cores", "clusters")

@@ -13,7 +13,7 @@ from itertools import chain
 
 from archgen.energy.costs import EnergyCosts
 from archgen.energy.ranges import UncertainValue, total
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, MatrixInstruction, VectorFamily, Window
 from simmodel.isa.base import instructions

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from archgen.energy.ranges import UncertainValue, at_node
 from archgen.energy.table import AreaFigures, Sum
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 
 EASY = UncertainValue(1.0, 1.0, 1.0)
 """Of a clock that is not the machine's, or asks for nothing."""

@@ -18,11 +18,10 @@ from archgen.energy.ranges import UncertainValue, at_node
 from archgen.energy.table import Speed, shipped_table
 from archgen.lint.rules import Chip, DramKind, published_chips
 from archgen.schema.rewritten import Peaks, peaks
-from simmodel.arch.dtype import accumulator_of, size_of
+from simmodel.arch.element_types import accumulator_of, size_of
+from simmodel.arch.matrix_cycles import product_cycles, streams, tile_limits
 from simmodel.arch.record import Arch, CopyEngine, Link, Memory
 from simmodel.arch.units import Delay, show_bytes
-from simmodel.isa.contraction import product_cycles, streams
-from simmodel.isa.matrix import tile_limits
 
 REALS = ("fp32", "fp16", "bf16")
 

@@ -27,7 +27,7 @@ import pandas as pd
 from archgen.models.load import zoo_options
 from archgen.outcomes.columns import COLUMNS, Column, column, ordered
 from archgen.outcomes.estimated import ESTIMATED, has_figures
-from archgen.outcomes.frame import Frame, Record, dimensions, number, records, sizes, typed
+from archgen.outcomes.frame import Frame, Record, dimensions, missing, number, records, sizes, typed
 from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, OPTION, SWITCH, Row, Scalar
 from archgen.scheduling import DEFAULT
 from archgen.schema.json_schema import arch_view
@@ -108,7 +108,7 @@ class StudyAxis:
     def value(self, row: Record) -> Value | None:
         """What a row of the frame has on it; None where it has no such thing."""
         found = row.get(self.column)
-        return None if found is None or pd.isna(found) else found
+        return None if missing(found) else found
 
 
 def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[StudyAxis, ...]:
@@ -130,7 +130,7 @@ def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[StudyAxis, ...]:
 
 def axis_of(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> StudyAxis:
     """The axis that the column `name` of `rows` is; its label is its name."""
-    found = dict.fromkeys(row[name] for row in rows if not pd.isna(row[name]))
+    found = dict.fromkeys(row[name] for row in rows if not missing(row[name]))
     truth = any(isinstance(value, bool) for value in found)
     values: list[Value] = [str(value) if truth else value for value in found]
     if any(isinstance(value, str) for value in values):
@@ -185,7 +185,7 @@ def _varies(name: str, rows: Sequence[Record]) -> bool:
     held: dict[str, str] = {}
     of_network = name.startswith((OPTION, DIMENSION, BUCKET))
     for row in rows:
-        if not pd.isna(row[name]):
+        if not missing(row[name]):
             key = str(row["model"]).partition(":")[0] if of_network else ""
             if held.setdefault(key, text := str(row[name])) != text:
                 return True
@@ -290,7 +290,7 @@ def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] =
         for name in _columns_with_prefix(frame, DIMENSION):
             sizes = _of_option(specs, name.removeprefix(DIMENSION))
             pairs = zip(frame[name], frame["model"], strict=True)
-            found[name] = [sizes.get(str(m)) if pd.isna(own) else own for own, m in pairs]
+            found[name] = [sizes.get(str(m)) if missing(own) else own for own, m in pairs]
         for name in _varied_options(specs):
             if f"{DIMENSION}{name}" not in found:
                 values = _of_option(specs, name)

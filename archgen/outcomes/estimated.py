@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archgen.outcomes.figures import is_figure
-from archgen.outcomes.frame import Frame, Record, number
+from archgen.outcomes.frame import Frame, Record, missing, number
 from archgen.outcomes.fronts import FASTEST, FRONT, NEXT
 
 ESTIMATED = "estimated"
@@ -156,7 +156,7 @@ def by_merit(frame: Frame, name: str, rising: bool = True) -> Frame:
 def run_of(row: Record) -> Record | None:
     """A row of `like_with_like` with the figures of its run; None where it was only estimated, or
     nothing was."""
-    if f"{_RAN}latency_ms" not in row:
+    if missing(row.get(f"{_RAN}latency_ms")):
         return None
     own = {n.removeprefix(_RAN): row[n] for n in row if n.startswith(_RAN) and number(row, n) >= 0}
     return row | own if own else None

@@ -70,6 +70,7 @@ SETTINGS: Any = {
     "xtick.color": INK, "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False,
     "axes.axisbelow": True, "axes.grid": True, "grid.color": GRID, "legend.frameon": False,
     "figure.facecolor": "white", "hatch.linewidth": 0.5,
+    "axes.titley": 1.0,  # else every title is held against ticks, and none are above a panel
 }  # fmt: skip
 RUN: Any = {"ls": "", "marker": "*", "ms": 10, "mec": "white", "mew": 0.6}
 """Mark of what a run gave, beside what was estimated."""

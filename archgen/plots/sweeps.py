@@ -281,7 +281,7 @@ def _swept_side(panel: Axes, axis: StudyAxis) -> None:
     numbers = [axis.number(value) for value in axis.values]
     panel.set_xscale("log" if axis.scale == "log" else "linear")
     ticks = numbers[:: math.ceil(len(numbers) / _MOST_TICKS)]
-    texts = [f"{tick:.4g}" for tick in ticks]
+    texts = list(map(_tick_text, ticks))
     panel.set_xticks(ticks, texts)
     panel.xaxis.set_minor_locator(NullLocator())
     if max(map(len, texts)) * len(ticks) > 24:
@@ -342,7 +342,7 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
         maps.setdefault(one.network, one)
     metrics = _available([LATENCY, ENERGY], rows)
     panels = [(one, metric) for one in [*maps.values()][:_MOST_NETWORKS] for metric in metrics]
-    text = saying(f"{pair[1].label} against {pair[0].label}", _quickest_cell(maps, pair))
+    text = saying(f"{pair[1].label} against {pair[0].label}", _map_finding(maps, pair))
     longest = max(len(axis.values) for axis in pair)
     figure, grid = square_figure(
         max(1, len(panels)), text, share=False, columns=max(1, len(metrics)),
@@ -353,14 +353,22 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     return figure
 
 
-def _quickest_cell(maps: Mapping[str, Slice], pair: tuple[StudyAxis, StudyAxis]) -> str:
-    """`quickest at cores 2, bandwidth 40 GB/s`; of several networks nothing."""
-    rows = [row for one in maps.values() for row in one.rows if LATENCY.of(row) > 0]
-    if len(maps) != 1 or not rows:
-        return ""
-    best = min(rows, key=LATENCY.of)
-    known = [(axis, value) for axis in pair if (value := axis.value(best)) is not None]
-    return f"quickest at {', '.join(axis_setting_text(*each) for each in known)}"
+def _tick_text(value: float) -> str:
+    """Five digits, and all of a larger whole number: `12288` KiB, never `1.229e+04`."""
+    return f"{value:.0f}" if value >= 1e5 else f"{value:.5g}"
+
+
+def _map_finding(maps: Mapping[str, Slice], pair: tuple[StudyAxis, StudyAxis]) -> str:
+    """`quickest at cores 2, bandwidth 40 GB/s`; of several networks how far their cells are apart:
+    `latency 1.2 to 8.5 times apart`."""
+    every = [[row for row in one.rows if LATENCY.of(row) > 0] for one in maps.values()]
+    if len(every) == 1 and every[0]:
+        best = min(every[0], key=LATENCY.of)
+        known = [(axis, value) for axis in pair if (value := axis.value(best)) is not None]
+        return f"quickest at {', '.join(axis_setting_text(*each) for each in known)}"
+    spans = [max(times) / min(times) for rows in every if (times := [*map(LATENCY.of, rows)])]
+    ends = dict.fromkeys(f"{end:.3g}" for end in (min(spans), max(spans))) if spans else ()
+    return f"latency {' to '.join(ends)} times apart" if ends else ""
 
 
 def map_columns(frame: Frame, archs: Mapping[str, Arch]) -> list[tuple[str, str]]:
@@ -401,7 +409,7 @@ def _draw_map(
     panel.set_title("\n".join(folded(name, 44) for name in names if name), fontsize=9)
     for axis, values, side in zip(pair, (xs, ys), (panel.xaxis, panel.yaxis), strict=True):
         step = math.ceil(len(values) / 16)
-        texts = [f"{axis.number(value):.5g}" for value in values[::step]]
+        texts = [_tick_text(axis.number(value)) for value in values[::step]]
         side.set_ticks(range(0, len(values), step), texts)
         side.set_label_text(axis.title)
         if side is panel.xaxis and max(map(len, texts)) * len(texts) > 40:

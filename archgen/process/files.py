@@ -16,18 +16,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
+
+from archgen.process.start import DamagedFile
 
 _OLD = 3600.0
 """Seconds after which a file that nobody finished writing is nobody's."""
 _SEAL = 32
 """Characters of a seal."""
-
-
-class DamagedFile(UserWarning):
-    """A file is not what was written, and is not used."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -114,17 +111,6 @@ def _form(path: Path) -> tuple[bytes, bytes, bytes]:
 def damaged(path: Path, why: str) -> None:
     """Say that the file is made again."""
     warnings.warn(f"{path} is damaged and is not used: {why}", DamagedFile, stacklevel=3)
-
-
-def say_plainly() -> None:
-    """Let warnings of damaged files be one line each on standard error."""
-    others = warnings.formatwarning
-
-    def text(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
-        plain = issubclass(category, DamagedFile)
-        return f"warning: {message}\n" if plain else others(message, category, *place, **more)
-
-    warnings.formatwarning = text
 
 
 def tidy(folder: Path) -> None:

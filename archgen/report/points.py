@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import pandas as pd
 from matplotlib.figure import Figure
 
 from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
-from archgen.outcomes.frame import Frame, Record, is_wrong, number, records, varied
+from archgen.outcomes.frame import Frame, Record, is_wrong, missing, number, records, varied
 from archgen.outcomes.points import Outcome, StudyMetadata
 from archgen.plots.panels import several_types
 from simmodel.arch.record import Arch
@@ -102,7 +101,7 @@ class PointView:
     def text(self, column: str) -> str:
         """The value of a column of text, empty where it is missing."""
         value = self.row.get(column)
-        return "" if value is None or pd.isna(value) else str(value)
+        return "" if missing(value) else str(value)
 
     @property
     def per_sample_mj(self) -> float:

@@ -34,7 +34,7 @@ from multiprocessing.context import BaseContext
 from archgen.outcomes.points import Outcome, Point
 from archgen.process import guard
 from archgen.process.cache import code_version
-from archgen.process.files import say_plainly
+from archgen.process.start import collect_rarely, one_thread_each, say_plainly
 from archgen.process.steps import Board, ProcessStep, overdue, step_of
 from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
 from archgen.studies.store import Store
@@ -144,7 +144,7 @@ class LocalProcesses(Workers):
         if memory is not None and memory < guard.LEAST:
             said = f"a worker process takes {show_bytes(guard.LEAST)} before its first point"
             raise WorkersGone(f"{show_bytes(memory)} for each worker (--memory, --jobs): {said}")
-        guard.one_thread_each()
+        one_thread_each()
         self.jobs, self._tools, self._memory = jobs, tools, guard.grant(memory, jobs)
         self._context = _context(jobs)
         self._full = _FULL * (self._memory or float("inf"))
@@ -245,7 +245,7 @@ def _context(jobs: int) -> BaseContext:
 def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[str, str]) -> None:
     """`environment`: of the study; that of the server which forks is older."""
     os.environ.update(environment)
-    guard.collect_rarely()
+    collect_rarely()
     say_plainly()
     guard.become_worker(memory, board)
     _own.tools = tools

@@ -27,9 +27,9 @@ from compiler.codegen.vector import Windows
 from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
 from compiler.target.loops.split import PieceRun, behind, ends, runs
+from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
 from simmodel.isa import Tile as TileProduct
-from simmodel.isa.matrix import tile_limits
 from simmodel.isa.region import Limit, Operand, replace
 
 

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simmodel.arch.dtype import product_type
+from simmodel.arch.matrix_cycles import depthwise_cycles as native_cycles
+from simmodel.arch.matrix_cycles import product_cycles, tile_limits
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import depthwise_cycles as native_cycles
-from simmodel.isa.contraction import product_cycles
-from simmodel.isa.matrix import tile_limits
 
 
 class ArrayWork(NamedTuple):

@@ -20,9 +20,8 @@ from compiler.target.machine import product_extents
 from compiler.target.vector import OperandLayout, VectorWork
 from compiler.tensor_ir.nest import Nest, Tensor
 from simmodel.arch.dtype import accumulator_of, product_type, size_of
+from simmodel.arch.matrix_cycles import streams, tile_limits
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import streams
-from simmodel.isa.matrix import tile_limits
 from simmodel.trace import Events
 
 

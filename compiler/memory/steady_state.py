@@ -22,9 +22,9 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.array_mapping import roles
 from compiler.target.machine import form_of
 from simmodel.arch.dtype import product_type, size_of
+from simmodel.arch.matrix_cycles import product_cycles, streams
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule
-from simmodel.isa.contraction import product_cycles, streams
 from simmodel.isa.forms import cost_of
 from simmodel.isa.region import Address, Operand
 

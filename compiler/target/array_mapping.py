@@ -21,8 +21,8 @@ from typing import Any
 
 from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.dtype import product_type
+from simmodel.arch.matrix_cycles import product_cycles
 from simmodel.arch.record import Matrix
-from simmodel.isa.contraction import product_cycles
 from simmodel.isa.region import Operand
 
 # What each loop of a sum of products is for: row, column, reduction, kernel position or batch.

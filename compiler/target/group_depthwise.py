@@ -36,8 +36,8 @@ from compiler.tensor_ir.nest import (
 from compiler.tensor_ir.rewrite import NestRewrite
 from simmodel.arch.dtype import is_float, size_of
 from simmodel.arch.lazy_array import transformed
+from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch
-from simmodel.isa.matrix import tile_limits
 
 
 @dataclass(frozen=True)

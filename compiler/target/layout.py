@@ -20,8 +20,8 @@ from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
 from simmodel.arch.dtype import product_type, size_of
+from simmodel.arch.matrix_cycles import product_cycles, streams
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import product_cycles, streams
 
 
 def role_of(layer: Layer, key: Key, arch: Arch) -> MemoryRole:

@@ -6,12 +6,18 @@ roles they touch.
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from simmodel.arch.units import Delay
 
@@ -50,9 +56,33 @@ Roles = Annotated[
 class FrozenModel(BaseModel):
     """A part of the machine: immutable, and with no unknown keys."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """With the words below each field: read here, as reading them takes longer than making the
+        class, and pydantic's own `use_attribute_docstrings` reads them when it is made."""
+        made = handler(schema)
+        known = handler.resolve_ref_schema(made).get("properties", {})
+        for part in reversed(cls.__mro__[: cls.__mro__.index(FrozenModel)]):
+            for name, words in words_below(part).items():
+                known[cls.model_fields[name].alias or name]["description"] = words
+        return made
+
+
+def words_below(part: type) -> dict[str, str]:
+    """The text below each field of a class, or below each value of an enumeration, by name."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+    return {
+        ast.unparse(target): inspect.cleandoc(below.value.value)
+        for above, below in pairwise(getattr(tree, "body", ()))
+        if isinstance(above, ast.AnnAssign | ast.Assign)
+        for target in ([above.target] if isinstance(above, ast.AnnAssign) else above.targets)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
 
 
 # What is wrong with a machine: a field that contradicts others, and a guess at what was meant.

@@ -1,10 +1,4 @@
-"""Element types: their names in files, their sizes and their numpy equivalents.
-
-A name is the only thing that travels: architecture files, programs and frames say `int8` or `fp16`;
-everything else is looked up here. Types below a byte, and of eight bits beside int8, are what
-memories hold: engines widen them on the way (`vector.types`, `widens` of a copy engine). Some are
-types of ports alone: in memory such numbers lie in a larger type that holds all of them.
-"""
+"""Element types as numpy has them, with all of their names (`simmodel.arch.element_types`)."""
 
 from __future__ import annotations
 
@@ -15,6 +9,52 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from simmodel.arch.element_types import (
+    EPSILON as EPSILON,
+)
+from simmodel.arch.element_types import (
+    FLOATS as FLOATS,
+)
+from simmodel.arch.element_types import (
+    PACKED as PACKED,
+)
+from simmodel.arch.element_types import (
+    PORTS as PORTS,
+)
+from simmodel.arch.element_types import (
+    SIZES as SIZES,
+)
+from simmodel.arch.element_types import (
+    STORED as STORED,
+)
+from simmodel.arch.element_types import (
+    WIDER as WIDER,
+)
+from simmodel.arch.element_types import (
+    accumulator_of as accumulator_of,
+)
+from simmodel.arch.element_types import (
+    bytes_for as bytes_for,
+)
+from simmodel.arch.element_types import (
+    is_float as is_float,
+)
+from simmodel.arch.element_types import (
+    multiplies as multiplies,
+)
+from simmodel.arch.element_types import (
+    per_byte as per_byte,
+)
+from simmodel.arch.element_types import (
+    product_type as product_type,
+)
+from simmodel.arch.element_types import (
+    size_of as size_of,
+)
+from simmodel.arch.element_types import (
+    widened as widened,
+)
 
 Array = NDArray[Any]
 
@@ -32,50 +72,6 @@ NUMPY: dict[str, np.dtype] = {
     }.items()
 }  # fmt: skip
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
-SIZES = {name: dtype.itemsize for name, dtype in NUMPY.items()}
-FLOATS = frozenset(name for name in NUMPY if name.startswith(("fp", "bf")))
-EPSILON = {
-    "fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53,
-    "fp8e4m3": 2.0**-4, "fp8e5m2": 2.0**-3, "fp8e4m3fnuz": 2.0**-4, "fp8e5m2fnuz": 2.0**-3,
-    "fp8e8m0": 2.0**-1, "fp4e2m1": 2.0**-2,
-}  # fmt: skip
-"""Unit round-off of each floating-point type."""
-PACKED = frozenset({"int4", "uint4"})
-"""Types of which memory holds two elements in a byte, the first in its lower half."""
-PORTS = frozenset({"int2", "uint2", "fp8e4m3fnuz", "fp8e5m2fnuz", "fp8e8m0", "fp4e2m1"})
-"""Types of inputs and outputs alone: no memory holds them."""
-STORED = frozenset({"int4", "uint4", "fp8e4m3", "fp8e5m2"})
-"""Types that are only stored: no operator's result is one of them."""
-WIDER = STORED | PORTS
-"""Types whose numbers an operator computes with in a larger one."""
-_REAL = ("fp16", "bf16", "fp32")
-_WIDE = ("int16", "int32", *_REAL)
-_HELD: dict[str, tuple[str, ...]] = {
-    "int4": ("int8", *_WIDE), "uint4": ("int8", "uint8", *_WIDE), "int8": _WIDE, "uint8": _WIDE,
-    "int2": ("int8", *_WIDE), "uint2": ("int8", "uint8", *_WIDE), "fp8e4m3": _REAL,
-    "fp8e5m2": _REAL, "fp8e4m3fnuz": _REAL, "fp8e5m2fnuz": _REAL, "fp8e8m0": ("bf16", "fp32"),
-    "fp4e2m1": _REAL,
-}  # fmt: skip
-
-
-def size_of(name: str) -> int:
-    """Bytes of one element of type `name`; 1 for those below a byte."""
-    return SIZES[name]
-
-
-def per_byte(name: str) -> int:
-    """Elements of type `name` that share a byte of memory."""
-    return 2 if name in PACKED else 1
-
-
-def bytes_for(name: str, elements: int) -> int:
-    """Bytes of so many contiguous elements of type `name`."""
-    return -(-elements * SIZES[name] // per_byte(name))
-
-
-def widened(name: str) -> tuple[str, ...]:
-    """Larger types that hold every number of type `name`, the smallest first."""
-    return _HELD.get(name, ())
 
 
 def pack(values: Array, name: str) -> Array:
@@ -98,28 +94,6 @@ def unpack(raw: Array, name: str, count: int) -> Array:
         return halves
     signed: Array = (halves ^ 8).view(np.int8) - np.int8(8)
     return signed
-
-
-def is_float(name: str) -> bool:
-    """Whether `name` is a floating-point type."""
-    return name in FLOATS
-
-
-def accumulator_of(name: str) -> str:
-    """The type in which a matrix engine accumulates products of type `name`."""
-    return "fp32" if is_float(name) else "int32"
-
-
-def product_type(name: str) -> str:
-    """The type whose matrix rate applies to products with a left operand of type `name`: signed and
-    unsigned share one."""
-    return {"uint8": "int8", "uint16": "int16"}.get(name, name)
-
-
-def multiplies(left: str, right: str) -> bool:
-    """Whether engines have products of these types: of one, or of 16-bit integers by 8-bit ones."""
-    kinds = product_type(left), product_type(right)
-    return kinds[0] == kinds[1] or kinds == ("int16", "int8")
 
 
 @cache

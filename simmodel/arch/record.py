@@ -395,6 +395,10 @@ class Link(FrozenModel):
     """Each direction has the full bandwidth; else both share it."""
 
 
+INSTRUCTION_BYTES = 16
+"""Of a machine that says neither a size nor an encoding."""
+
+
 class FrontEnd(FrozenModel):
     """Fetch and issue of one core's instruction stream."""
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from simmodel.arch.dtype import accumulator_of, is_float, product_type
+from simmodel.arch.matrix_cycles import depthwise_cycles, product_cycles, streams, tile_limits
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
     Array,
@@ -31,13 +32,7 @@ from simmodel.isa.base import (
     encode,
     operand_traffic,
 )
-from simmodel.isa.contraction import (
-    contraction,
-    depthwise_cycles,
-    exact_type,
-    product_cycles,
-    streams,
-)
+from simmodel.isa.contraction import contraction, exact_type
 from simmodel.isa.operand_rules import (
     Breaches,
     alike,
@@ -220,12 +215,6 @@ def letters(operand: Operand, lead: int) -> str:
     """A letter for each of the `lead` first dimensions that moves the operand."""
     index = moving(operand, lead)
     return "".join(name for name, own in zip(ascii_uppercase, index, strict=False) if own != 0)
-
-
-def tile_limits(arch: Arch) -> tuple[int, int]:
-    """Largest reduction and output channels of one array-sized tile."""
-    engine = arch.matrix
-    return (engine.depth if engine.kind == "cube" else engine.rows), engine.cols
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import ROLES, Arch
+from simmodel.arch.record import INSTRUCTION_BYTES, ROLES, Arch
 from simmodel.arch.record import Encoding as Packing
 from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.forms import forms
@@ -74,8 +74,6 @@ def words(items: Sequence[Item], bundle: int) -> int:
     return sum(loops) + sum(not beside for beside in _shares_word(engines, bundle))
 
 
-FIXED = 16
-"""Bytes of an instruction without any encoding."""
 WIDTHS = {
     OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "*.count": 8, "*.base": 40, "*.memory": 4,
     "*.dtype": 8, "*.shape": 24, "function": 16, "waits.*": 16, "signals.*": 16, "notifies.*": 16,
@@ -232,7 +230,7 @@ def fetched(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[i
         return [word] * len(sites)
     found: list[int] = []
     for site, joins in zip(sites, beside, strict=True):
-        size = FIXED if own is None else own.size(site.instruction)
+        size = INSTRUCTION_BYTES if own is None else own.size(site.instruction)
         found.append(size + (found[-1] if joins else 0))
     return found
 
@@ -249,7 +247,7 @@ def stream_bytes(items: Sequence[Item], arch: Arch) -> int:
     if word is not None:
         return word * words(items, arch.front_end.bundle)
     if own is None:
-        return FIXED * words(items, 1)
+        return INSTRUCTION_BYTES * words(items, 1)
     return sum(own.size(each) for each in commands(items))
 
 
@@ -257,7 +255,7 @@ def typical_bytes(arch: Arch, form: str, rank: int) -> int:
     """Bytes of an instruction of this form whose operands have `rank` dimensions; of a word, if
     words have a fixed size."""
     if _format(arch) is None:
-        return arch.front_end.instruction_bytes or FIXED
+        return arch.front_end.instruction_bytes or INSTRUCTION_BYTES
     return _typical(_ById(id(arch), arch), form, rank)
 
 

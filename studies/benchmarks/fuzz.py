@@ -35,7 +35,7 @@ from fuzzing.forked import Answer, apart, each
 from fuzzing.judge import ANSWERS, judged
 from fuzzing.shrink import shrunk
 
-from archgen.process.guard import one_thread_each
+from archgen.process.start import one_thread_each
 
 CPU = 60.0
 """Seconds of processor time for a case; a quick one takes about one."""

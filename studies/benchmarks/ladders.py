@@ -19,7 +19,7 @@ from typing import Any
 
 from tables import arguments, table
 
-from archgen.process.guard import one_thread_each
+from archgen.process.start import one_thread_each
 from archgen.studies.design import Design
 from archgen.studies.options import Running
 from archgen.studies.plan import load_study

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from tables import QUICK, Case, Result, arguments, machines, ratio, run, run_all, table, with_local
 
-from archgen.process.guard import collect_rarely
+from archgen.process.start import collect_rarely
 from compiler.options import Stages
 from compiler.schedule.tiling.choose_tiles import ChooseTiles
 from simmodel.arch.record import Arch

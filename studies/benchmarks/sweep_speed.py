@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from archgen.process.guard import one_thread_each
+from archgen.process.start import one_thread_each
 from archgen.studies.options import Running
 from archgen.studies.plan import load_study
 from archgen.studies.results import Study

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from typing import TypeVar
 
 from archgen.outcomes.points import Outcome, Point
-from archgen.process.guard import collect_rarely, one_thread_each
+from archgen.process.start import collect_rarely, one_thread_each
 from archgen.schema import load_arch
 from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD, Compiled, Request, compiled_report

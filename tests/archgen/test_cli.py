@@ -79,7 +79,13 @@ def test_what_compiles_nothing_imports_no_compiler() -> None:
 def test_what_shows_finished_points_imports_no_compiler() -> None:
     asked = ("results --help", "report --help")
     assert imported(COMPILING, *asked) == {each: [] for each in asked}
-    assert imported((*COMPILING, *DRAWING, "numpy", "onnx", "rich"), "--help") == {"--help": []}
+
+
+def test_what_looks_at_files_alone_imports_no_arithmetic_and_no_processes() -> None:
+    slow = (*COMPILING, *DRAWING, "numpy", "onnx", "simmodel.isa", "multiprocessing", "filelock")
+    asked = ("--version", "check soma-edge", "lint soma-edge", "schema")
+    assert imported(slow, *asked) == {each: [] for each in asked}
+    assert imported((*slow, "rich", "pydantic"), "--help") == {"--help": []}
 
 
 def test_compile_takes_roles(tmp_path: Path) -> None:

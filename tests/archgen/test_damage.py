@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 from host_only import HOST_ONLY, small_model
 
-from archgen.process.files import DamagedFile, read_sealed, write_sealed
+from archgen.process.files import read_sealed, write_sealed
+from archgen.process.start import DamagedFile
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
 from archgen.studies.store import Store

@@ -46,7 +46,7 @@ from archgen.plots.saving import (
     overview_figures,
 )
 from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, WORK, engine_colour
-from archgen.process.files import DamagedFile
+from archgen.process.start import DamagedFile
 from archgen.schema import load_arch
 
 EDGE = load_arch("soma-edge")

@@ -16,7 +16,7 @@ from archgen.check.calibration import calibration_sets
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_reference, sample_inputs, sample_sets
 from archgen.models.load import ModelError, SourceModel, open_model
-from archgen.process.files import DamagedFile
+from archgen.process.start import DamagedFile
 
 _SMALL_BERT = "bert_base:sequence=16,layers=2,hidden=64,heads=2,vocabulary=100"
 

@@ -16,7 +16,8 @@ from archgen.outcomes.columns import COLUMNS, STALLS, column, ordered
 from archgen.outcomes.frame import save_frame, typed_frame
 from archgen.outcomes.points import Outcome, Row
 from archgen.outcomes.rows import merit_row
-from archgen.process.files import DamagedFile, write_sealed
+from archgen.process.files import write_sealed
+from archgen.process.start import DamagedFile
 from archgen.schema import load_arch
 from archgen.schema.rewritten import changed
 from archgen.studies.design import StudyError

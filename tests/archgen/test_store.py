@@ -17,7 +17,7 @@ from killed import MACHINES, SLOW, many, quiet
 from role_nets import conv_net
 
 from archgen.process import files
-from archgen.process.files import DamagedFile
+from archgen.process.start import DamagedFile
 from archgen.schema.load import load_arch
 from archgen.schema.rewritten import changed
 from archgen.studies.results import open_study

@@ -17,8 +17,8 @@ from machines import changed, machine
 from networks import Net
 
 from compiler.api import CompileOptions, compile_model
+from simmodel.arch.matrix_cycles import product_cycles
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import product_cycles
 from simmodel.machine.run import simulate
 
 DATAFLOWS = ("output-stationary", "weight-stationary", "input-stationary")

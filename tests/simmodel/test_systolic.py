@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 from programs import KIB, box, machine, memories, program
 
+from simmodel.arch.matrix_cycles import depthwise_cycles, product_cycles
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Instruction
-from simmodel.isa.contraction import depthwise_cycles, product_cycles
 from simmodel.machine.run import simulate
 
 DATAFLOWS = ("output-stationary", "weight-stationary", "input-stationary")

@@ -31,7 +31,7 @@ from real_nets import TEXTS, real_net
 
 import archgen
 from archgen.outcomes.points import Outcome
-from archgen.process.guard import one_thread_each
+from archgen.process.start import one_thread_each
 from archgen.zoo.catalog import CATALOG
 
 TABLE = Path(__file__).with_name("smoke.txt")

@@ -118,7 +118,7 @@
   // Of more than a decade 1, 2 and 5 have numbers, of many the powers of ten: others would overlap.
   const decades = ({ steps }) => {
     const count = Math.log10(steps.at(-1) / steps.find((step) => step > 0));
-    return count > 4 ? { dtick: 1 } : count > 1 ? { dtick: "D2" } : {};
+    return count > 4 ? { dtick: 1 } : count > 1 ? { dtick: "D2", tickformat: "~g" } : {};
   };
   const axis = (name, log) => {
     const values = column(name);

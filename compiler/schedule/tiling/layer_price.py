@@ -32,9 +32,8 @@ from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import Access, Tensor, order_of
 from simmodel.arch.dtype import accumulator_of, size_of
+from simmodel.arch.matrix_cycles import streams, tile_limits
 from simmodel.arch.record import Arch
-from simmodel.isa.contraction import streams
-from simmodel.isa.matrix import tile_limits
 
 
 class TilePrices(NamedTuple):

@@ -1,8 +1,9 @@
-"""Checks of a machine's section `encoding`: unknown fields and names, numbers that do not fit.
+"""Checks of a machine's sections `isa` and `encoding`: unknown forms, fields and names, numbers
+that do not fit.
 
-The one idea: every pattern must match a field of some command, and every number must fit its bits,
-as far as the file alone tells. What a program needs beyond that is checked when it is packed
-(`simmodel.program.encoding`).
+The one idea: every pattern must match a form, or a field of some command, and every number must
+fit its bits, as far as the file alone tells. What a program needs beyond that is checked when it is
+packed (`simmodel.program.encoding`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from simmodel.arch.base import Path, Problem, near
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.record import Arch, Encoding
 from simmodel.isa import INSTRUCTIONS
+from simmodel.isa.forms import NEEDED, forms
 from simmodel.program.command_fields import OPCODE, Code, all_fields, command_fields
 from simmodel.program.encoding import FLOATS, Format
 
@@ -26,7 +28,55 @@ _WIDTHS: Path = ("encoding", "widths")
 Fields = Mapping[str, Code]
 
 
-def encoding_problems(arch: Arch) -> Iterator[Problem]:
+def instruction_problems(arch: Arch) -> Iterator[Problem]:
+    """All errors in the sections `isa` and `encoding` of `arch`."""
+    for rule in (_forms_lacking, _forms_limited, _encoding_problems):
+        yield from rule(arch)
+
+
+def _forms_lacking(arch: Arch) -> Iterator[Problem]:
+    """Forms that no machine of this family has, or that every machine must have."""
+    for index, pattern in enumerate(arch.isa.without):
+        at: Path = ("isa", "without", index)
+        meant = matching(forms(), pattern)
+        needed = [name for name in meant if name in NEEDED]
+        if needed:
+            message = f"the compiler finishes results with {', '.join(needed)}; keep it"
+            yield Problem(at, message)
+        if not any(forms()[name].removable for name in meant):
+            yield from _of_vector(at, pattern, meant)
+
+
+def _forms_limited(arch: Arch) -> Iterator[Problem]:
+    for pattern, limits in arch.isa.limits.items():
+        at: Path = ("isa", "limits", pattern)
+        yield from _of_vector(at, pattern, matching(forms(), pattern))
+        if limits.rank is not None and limits.rank > arch.vector.rank:
+            message = f"no more than the engine's own rank of {arch.vector.rank}"
+            yield Problem((*at, "rank"), message, (("vector", "rank"),))
+        most = arch.vector.max_extent
+        if limits.max_extent is not None and most is not None and limits.max_extent > most:
+            message = f"no more than the engine's own max_extent of {most}"
+            yield Problem((*at, "max_extent"), message, (("vector", "max_extent"),))
+
+
+def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
+    """Patterns that match no form, or forms of engines whose own fields state their
+    instructions."""
+    if not meant:
+        ends = [name for name in forms() if name.rpartition(".")[2] == pattern.lower()]
+        meant_by = f"; did you mean {ends[0]!r}?" if ends else near(pattern, forms())
+        yield Problem(at, f"no form is called {pattern!r}{meant_by} (archgen isa lists all)")
+    of_elements = ("vector", "scalar")
+    if meant and not any(f.engine in of_elements for n, f in forms().items() if n in meant):
+        message = (
+            f"{meant[0]} is no function of the vector engine; matrix.granularity, "
+            "matrix.depthwise, vector.window and copy say what other engines are told"
+        )
+        yield Problem(at, message)
+
+
+def _encoding_problems(arch: Arch) -> Iterator[Problem]:
     """All errors in the encoding of `arch`."""
     packing = arch.encoding
     if packing is None:

@@ -1,0 +1,42 @@
+"""What every process of archgen does first.
+
+It imports nothing slow, as `archgen --help` waits for it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+from typing import Any
+
+_ALLOCATIONS = 200_000
+"""Between collections; a compiled program is tens of thousands of small objects without cycles."""
+
+
+class DamagedFile(UserWarning):
+    """A file is not what was written, and is not used."""
+
+
+def one_thread_each() -> None:
+    """Ask for single-threaded arithmetic in this process, if numpy is not loaded yet, and in those
+    that it starts; what the user has set stays."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
+def collect_rarely() -> None:
+    """Let Python look for unreachable cycles less often: a fifth of the time of compiling and
+    simulating goes into looking at objects that are all alive."""
+    gc.set_threshold(_ALLOCATIONS, 50, 50)
+
+
+def say_plainly() -> None:
+    """Let warnings of damaged files be one line each on standard error."""
+    others = warnings.formatwarning
+
+    def text(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
+        plain = issubclass(category, DamagedFile)
+        return f"warning: {message}\n" if plain else others(message, category, *place, **more)
+
+    warnings.formatwarning = text
