@@ -25,7 +25,8 @@ from archgen.schema.tree import guess, listed
 from archgen.studies.design import StudyError
 from simmodel.arch.record import Arch
 
-_Given, _Made = TypeVar("_Given"), TypeVar("_Made")
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
