@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def results(
     """
     budgets = read_budgets(budget_files)
     study = open_study(folder)
-    asked = (
+    asked: tuple[Callable[[], pd.DataFrame], ...] = (
         lambda: where(study.frame, conditions, study.by_name),
         lambda: by_order(study.frame, order or ()),
         lambda: study.frame[known_columns(study.frame, columns or ())],
