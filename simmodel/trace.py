@@ -19,15 +19,15 @@ CAUSES = (
 )  # fmt: skip
 """Why an engine did not compute.
 
-    data       the copy that loads an operand had not ended
-    store      the copy that frees a buffer had not ended
-    engine     another compute engine of the core had not ended
-    core       a barrier was closed, or the host had not ended
+    data       an operand was still being loaded
+    store      a buffer that it needs was still being stored
+    engine     another compute engine of the core was still working
+    core       a barrier was closed, or the host was still working
     front_end  the instruction had not been issued
     conflict   ports or banks of an on-chip memory granted less than the instruction could use
     bandwidth  DRAM or a link granted less than the instruction could use
     fill       any wait before the engine's first instruction
-    no_work    nothing left to do, or nothing ever
+    no_work    no work left, or none at all
 """
 DATA, STORE, ENGINE, CORE, FRONT_END, CONFLICT, BANDWIDTH, FILL, NO_WORK = range(len(CAUSES))
 

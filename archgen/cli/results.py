@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from archgen.outcomes.answer import answer
 from archgen.outcomes.frame import records
 from archgen.report import REPORT, write_report
 from archgen.report.sheet import counted, plain
-from archgen.studies.query import by_order, known_columns, where
+from archgen.studies.query import by_order, every, known_columns, where
 from archgen.studies.results import open_study
 from archgen.studies.store import writing
 
@@ -71,6 +72,12 @@ def results(
     """
     budgets = read_budgets(budget_files)
     study = open_study(folder)
+    asked: tuple[Callable[[], pd.DataFrame], ...] = (
+        lambda: where(study.frame, conditions, study.by_name),
+        lambda: by_order(study.frame, order or ()),
+        lambda: study.frame[known_columns(study.frame, columns or ())],
+    )
+    every(lambda ask: ask(), asked)  # all that is wrong at once
     frame = by_order(where(study.frame, conditions, study.by_name), order or ())
     chosen = frame[known_columns(frame, columns)] if columns else frame
     for path, write in ((csv, chosen.to_csv), (parquet, chosen.to_parquet)):

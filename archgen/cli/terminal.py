@@ -82,8 +82,8 @@ def show(tables: Iterable[RenderableType], lines: Iterable[str] = (), pipe: int 
         console.print(table)
     if left_out:
         names = ", ".join(dict.fromkeys(" ".join(name.split()) for name in left_out))
-        said = f"left out to fit {width} columns: {names}"
-        console.print(f"{said} (a wider terminal has all, and COLUMNS={_ALL})", soft_wrap=True)
+        said = f"hidden to fit {width} characters: {names}; COLUMNS={_ALL} shows all"
+        console.print(said, soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)
 

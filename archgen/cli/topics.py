@@ -26,6 +26,7 @@ from archgen.outcomes.columns import (
     HEADINGS,
     LAYER_COLUMNS,
     LEVEL_COLUMNS,
+    LIMITS,
     SPAN_COLUMNS,
     STALLS,
     TERMS,
@@ -304,6 +305,14 @@ def _term_sections() -> list[Section]:
         _section(
             "What the cycles of matrix engines and of DRAM went to, as in the waterfall",
             ("part", "", "meaning"), ((name, "", said) for name, said in accounts.items()),
+        ),
+        _section(
+            "What holds a run up (`held_by`)", ("in tables", "in the column", "meaning"),
+            (
+                (limit.words, cause, f"{limit.phrase} takes more of the time than all else"
+                 f"{'; moved by ' * bool(limit.fields)}{', '.join(limit.fields)}")
+                for cause, limit in LIMITS.items()
+            ),
         ),
     ]  # fmt: skip
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from archgen.energy.price import PRICES
 from archgen.outcomes.columns import COLUMNS, Column, column
 from archgen.outcomes.estimated import growth
-from archgen.outcomes.figures import ORDERS, amount, is_figure, is_of_machine, split_condition
+from archgen.outcomes.figures import (
+    ORDERS,
+    SHORT,
+    amount,
+    is_figure,
+    is_of_machine,
+    split_condition,
+)
 from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
 from archgen.schema.tree import guess
@@ -22,11 +29,13 @@ def is_estimable(name: str) -> bool:
     return any(growth(name)) or is_of_machine(name)
 
 
-def measure_column(name: str, arch: Arch) -> Column:
-    """The definition of a measure that results of `arch` have.
+def measure_column(word: str, arch: Arch) -> tuple[str, Column]:
+    """The measure of results of `arch` that `word` means, in full or in short (`area`), and the
+    definition that it falls under.
 
     Raises ValueError: there is none, or it is no number.
     """
+    name = SHORT.get(word, word) if column(SHORT.get(word, word)) else word
     known, found = _measure_names(arch), column(name)
     if found is None or ("<" in found.name and name not in known):
         raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
@@ -34,7 +43,7 @@ def measure_column(name: str, arch: Arch) -> Column:
         raise ValueError(f"{name!r} is nothing that machines are measured by{guess(name, known)}")
     if arch.price is None and name in PRICES:
         raise ValueError(f"{name!r} needs what a wafer costs: {arch.name} has no section price")
-    return found
+    return name, found
 
 
 def _measure_names(arch: Arch) -> list[str]:
@@ -105,7 +114,7 @@ def parse_constraint(text: str, arch: Arch) -> Constraint:
         example = "a column, <= or >=, and a bound, such as 'latency_ms <= 5'"
         raise ValueError(f"{text!r}: expected {example}")
     name, comparison, bound = parts
-    column = measure_column(name, arch)
+    name, column = measure_column(name, arch)
     if comparison not in ORDERS:
         raise ValueError(f"{text!r}: {comparison!r} compares nothing that varies; write <= or >=")
     return Constraint(name, comparison, amount(bound, name, column.unit), text.strip())

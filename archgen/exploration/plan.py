@@ -176,14 +176,14 @@ class _Section:
         for index, entry in enumerate(given):
             named = {entry: ""} if isinstance(entry, str) else entry
             for name, way in named.items():
-                self.measure(("objectives", index), name)
+                name = self.measure(("objectives", index), name)
                 found[name] = Objective(name, way == "max" if way else more_is_better(name))
         return tuple(found.values())
 
     def measure(self, below: TreePath, name: str) -> str:
-        """The name of a measure."""
+        """The name of a measure in full."""
         try:
-            measure_column(name, self.arch)
+            return measure_column(name, self.arch)[0]
         except ValueError as mistake:
             self.maker.say((self.name, *below), [str(mistake)])
         return name

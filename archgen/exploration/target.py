@@ -74,7 +74,7 @@ def smallest(
         raise StudyError(mistakes)
     constraints = (*asked, *exploration.constraints)
     try:
-        measure_column(by, arch)
+        by, _ = measure_column(by, arch)
     except ValueError as mistake:
         raise StudyError([f"smallest: {mistake}"]) from None
     size = Objective(by, more_is_better(by))

@@ -153,7 +153,8 @@ def _resolve_spec(
     try:
         return spec, build(name, weights=weights, **{_BATCH: 1, **options}), free, known
     except ZooError as mistake:
-        hint = "" if name in CATALOG else "; or give the path of an .onnx file"
+        path = _missing_hint(Path(spec)) or "; or give the path of an .onnx file"
+        hint = "" if name in CATALOG else path
         raise ModelError(f"{mistake}{hint}") from None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from archgen.outcomes.axes import StudyAxis, axes, workload
-from archgen.outcomes.bottleneck import Verdict, told, verdict
+from archgen.outcomes.bottleneck import Verdict, named_verdicts, verdict
 from archgen.outcomes.estimated import (
     ESTIMATED,
     EstimateError,
@@ -175,7 +175,7 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
 
 def _limit(first: ComparedMachine) -> Iterator[str]:
     longest = sorted(first.best, key=lambda name: -number(first.best[name], "latency_ms"))
-    known = told([(name, first.held[name]) for name in longest])
+    known = named_verdicts([(name, first.held[name]) for name in longest])
     if known:
         where = " on {}" * (len(longest) > 1)
         said = "; ".join(each.sentence + where.format(name) for name, each in known)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
@@ -52,7 +53,7 @@ def best_of(
         ranked = sorted((r for r in own if of(r) > 0), key=of, reverse=more)
         if ranked:
             ends.append([(names[id(row)], of(row)) for row in ranked[:2]])
-    if not ends:
+    if not ends or max(map(len, ends)) < min(2, len(ends)):  # one machine on several networks
         return ""
     if len(ends) > 1:
         firsts = [first for (first, _), *_ in ends]
@@ -91,8 +92,10 @@ def what_holds(points: Sequence[tuple[str, Record]]) -> str:
     if len(verdicts) == 1:
         return verdicts[0].sentence
     words = [each.words for each in verdicts]
-    if 1 < len(words) == len(runs) <= _FEW and len(set(words)) > 1:
-        names = [name for name, row in points if row["status"] == "ok"]
+    names = [name for name, row in points if row["status"] == "ok"]
+    if len({*names}) < len(names):  # one machine on several networks
+        names = [workload(row) for row in runs]
+    if 1 < len(words) == len({*names}) == len(runs) <= _FEW and len(set(words)) > 1:
         return ", ".join(f"{name} by {each}" for name, each in zip(names, words, strict=True))
     most = max(dict.fromkeys(words), key=words.count, default="")
     return f"{words.count(most)} of {len(words)} points by {most}" if words else ""

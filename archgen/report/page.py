@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 import archgen.report.tables as tables
-from archgen.outcomes.bottleneck import told, verdict
+from archgen.outcomes.bottleneck import named_verdicts, verdict
 from archgen.outcomes.columns import COLUMNS, LIMITS, STALLS, column
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome
@@ -185,9 +185,9 @@ def _review(
 
 def _limit(accounts: Sequence[Account], changes: Sequence[Lever]) -> str:
     """What holds up the machine on each of a few networks, and whether a lever moves that."""
-    longest = sorted(accounts, key=lambda each: -each.point.time)
+    longest = [each.point for each in sorted(accounts, key=lambda each: -each.point.time)]
     said = []
-    for name, found in told([(each.point.workload, verdict(each.point.row)) for each in longest]):
+    for name, found in named_verdicts([(each.workload, verdict(each.row)) for each in longest]):
         fields = LIMITS[found.cause].fields
         moved = not fields or any(each in fields for lever in changes for each in lever.fields)
         none = f" No lever moves it: changes of {listed(fields)} save less than {percent(LEAST)}."

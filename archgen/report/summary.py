@@ -66,25 +66,26 @@ def _incomplete(ranking: Ranking) -> Iterator[str]:
 
 
 def _costs(ranking: Ranking) -> Iterator[str]:
-    """Who does most for its area, and with a joule."""
+    """Who does most for its area, and who uses least energy."""
     if len(ranking.ranked) < 2:
         return
     if (best := ranking.leader(lambda standing: standing.per_mm2)) is not None:
         rates = _span((point.per_mm2 for point in best.best.values()), short)
         text = f"{rates} samples/s per mm² on {short(best.area)} mm²"
-        yield f"{best.name} does most for its area: {text}{_against(best, best.per_mm2, ranking)}."
+        against = _against(best, best.per_mm2, "rate per mm²", ranking)
+        yield f"{best.name} does most for its area: {text}{against}."
     if (best := ranking.leader(lambda standing: standing.per_joule)) is not None:
         energies = _span((point.per_sample_mj for point in best.best.values()), short)
-        text = f"{energies} mJ per sample{_against(best, best.per_joule, ranking)}"
-        yield f"{best.name} does most with a joule: {text}."
+        against = _against(best, best.per_joule, "samples per joule", ranking)
+        yield f"{best.name} uses least energy: {energies} mJ per sample{against}."
 
 
-def _against(who: Standing, ratio: float, ranking: Ranking) -> str:
+def _against(who: Standing, ratio: float, what: str, ranking: Ranking) -> str:
     if who.name == ranking.baseline:
         return ""
     if abs(ratio - 1) < _EQUAL:
         return f", as much as {ranking.baseline}"
-    return f", {times(ratio)} of what {ranking.baseline} does"
+    return f", {times(ratio)} the {what} of {ranking.baseline}"
 
 
 def _span(values: Iterable[float], text: Callable[[float], str]) -> str:
@@ -111,7 +112,7 @@ def _memory(points: Sequence[PointView]) -> Iterator[str]:
         less += part_of(need, arch) > arch.memories.on_chip()[holder(arch)].size
     if sets:
         amounts = listed([f"{_span(own, show_bytes)} of {name}" for name, own in sets.items()], 4)
-        text = f"Working sets, the results of layers that are alive at once: {amounts}"
+        text = f"Working sets (the most bytes of results that are needed at once): {amounts}"
         runs = _share(less, len(done), "run")
         yield f"{text}; {runs} had less memory on chip for it." if less else f"{text}."
 
@@ -129,8 +130,8 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
 
 
 _SAVES = {
-    SIMULATED: "{} of the time with the same program, as simulated",
-    ANEW: "{} of the time with a program of its own, as simulated",
+    SIMULATED: "{} of the time (the same program, simulated on the changed machine)",
+    ANEW: "{} of the time (recompiled for the changed machine and simulated)",
     ESTIMATED: "about {} of the time, as estimated",
     AT_MOST: "at most {} of the time with the same program",
 }

@@ -136,8 +136,11 @@ class RecordReader(Generic[Record]):
             and node.value is not None
         ):
             return self.at(tree, path, str(raised))
-        near = guess(node.text, self.view.words(schema)) if isinstance(node, ScalarNode) else ""
-        return self.at(tree, path, f"expected {self.view.expected(schema)}, got {_got(node)}{near}")
+        words, expected = [*self.view.words(schema)], self.view.expected(schema)
+        near = guess(node.text, words) if isinstance(node, ScalarNode) else ""
+        if isinstance(node, ScalarNode) and node.text in words:  # right, but for its brackets
+            near = f"; write [{node.text}]" if expected.startswith("a list") else ""
+        return self.at(tree, path, f"expected {expected}, got {_got(node)}{near}")
 
 
 def existing(tree: Node, loc: Sequence[str | int]) -> Path:

@@ -25,6 +25,7 @@ from archgen.schema.tree import guess, listed
 from archgen.studies.design import StudyError
 from simmodel.arch.record import Arch
 
+_Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -82,7 +83,7 @@ def _is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and values.dtype != "boolean"
 
 
-def every(make: Callable[[str], _Made], given: Iterable[str]) -> list[_Made]:
+def every(make: Callable[[_Given], _Made], given: Iterable[_Given]) -> list[_Made]:
     """What `make` makes of each. Raises StudyError with the mistakes of all."""
     made: list[_Made] = []
     mistakes: list[str] = []

@@ -101,6 +101,7 @@ def names(result: ExplorationResult) -> set[str]:
         ("latency_ms<5us", "latency_ms", "<", 0.005),
         ("  latency_ms <= 0.5 s ", "latency_ms", "<=", 500),
         ("area_mm2 <= 10 mm2", "area_mm2", "<=", 10),
+        ("area <= 10 mm2", "area_mm2", "<=", 10),
         ("throughput_ips >= 30 fps", "throughput_ips", ">=", 30),
         ("peak_local_bytes <= 512 KiB", "peak_local_bytes", "<=", 512 * KIB),
         ("matrix_utilization > 50 %", "matrix_utilization", ">", 0.5),

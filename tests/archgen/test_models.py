@@ -310,6 +310,15 @@ def test_wrong_specifications_are_explained(spec: str, words: str) -> None:
         open_model(spec)
 
 
+def test_a_file_beside_a_misspelt_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("camera.onnx").touch()
+    with pytest.raises(ModelError, match=r"unknown network 'camera.onx'.*did you mean camera.onnx"):
+        open_model("camera.onx")
+
+
 @pytest.mark.parametrize(
     ("dims", "words"),
     [

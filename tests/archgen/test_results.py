@@ -153,6 +153,14 @@ def test_files_hold_what_is_shown(folder: Path, tmp_path: Path) -> None:
         raise listed(folder, "--csv", str(nowhere)).exception or AssertionError
 
 
+def test_what_is_wrong_with_conditions_order_and_columns_is_said_at_once(folder: Path) -> None:
+    asked = ("--where", "latencyms<=5", "--sort", "-energie", "--columns", "arch,verify")
+    with pytest.raises(StudyError) as wrong:
+        raise listed(folder, *asked).exception or AssertionError
+    named = [mistake.split(":")[0] for mistake in wrong.value.mistakes]
+    assert named == ["column 'latencyms'", "column 'energie'", "column 'verify'"]
+
+
 def test_json_is_what_a_program_reads(folder: Path) -> None:
     rows = json.loads(listed(folder, "--json", "--where", "status!=ok").stdout)
     assert [row["status"] for row in rows] == ["does_not_fit"] * 2

@@ -22,6 +22,7 @@ from archgen.outcomes.columns import (
     HEADINGS,
     LAYER_COLUMNS,
     LEVEL_COLUMNS,
+    LIMITS,
     SPAN_COLUMNS,
     STALLS,
 )
@@ -118,6 +119,11 @@ def test_every_field_is_explained() -> None:
                 name = f"{path}.{field.name}".removeprefix("top level.").lstrip(".")
                 found = [each.meaning for made in meant(name) for each in made.entries]
                 assert field.meaning in found, name
+
+
+def test_every_answer_to_what_holds_a_run_up_is_explained() -> None:
+    for words in (each.words for each in LIMITS.values()):
+        assert words in [entry.name for part in meant(words) for entry in part.entries]
 
 
 @pytest.mark.parametrize(
