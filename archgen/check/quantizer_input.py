@@ -6,8 +6,9 @@ network alike, so that a value has the same name at each.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
-from archgen.zoo.shapes import attribute, copied
+from archgen.zoo.shapes import attribute, copied, known_shapes
 from compiler.api import Load, hides_products, in_standard_operators, numbers_in
 
 # What of a network is quantized already, and stays as it is when the rest is quantized.
@@ -206,6 +207,7 @@ def folded(
         written_out = in_standard_operators(given, name, load)
     made = _name_nodes(_rewritten(written_out or _modern(given), directory))
     unpack_weights(made)
+    _write_out_products(made)
     _flatten_biases(made)
     return made, written_out is not None
 
@@ -263,6 +265,82 @@ def _name_nodes(proto: onnx.ModelProto) -> onnx.ModelProto:
             node.name = f"{node.name or node.op_type}_{index}"
         seen.add(node.name)
     return proto
+
+
+def _write_out_products(proto: onnx.ModelProto) -> None:
+    """Makes an Einsum of two matrices a MatMul, and turns the left side in front of a Gemm, in
+    place: the quantizer takes nothing else."""
+    shapes = known_shapes(proto)
+    nodes: list[onnx.NodeProto] = []
+
+    def made(node: onnx.NodeProto, kind: str, *inputs: str, **said: object) -> str:
+        name = f"{node.name}_{len(nodes)}"
+        nodes.append(helper.make_node(kind, inputs, [name], name, **said))
+        return name
+
+    def reshaped(node: onnx.NodeProto, value: str, shape: list[int]) -> str:
+        name = f"{node.name}_{len(nodes)}_shape"
+        proto.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
+        return made(node, "Reshape", value, name)
+
+    for node in proto.graph.node:
+        if node.op_type == "Gemm" and attribute(node, "transA", 0):
+            node.input[0] = made(node, "Transpose", node.input[0], perm=[1, 0])
+            kept = [entry for entry in node.attribute if entry.name != "transA"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        found = _as_matrices(node, shapes) if node.op_type == "Einsum" else None
+        if found is None:
+            nodes.append(node)
+            continue
+        sides = [
+            reshaped(node, made(node, "Transpose", name, perm=order), shape)
+            for name, (order, shape) in zip(node.input, found[:2], strict=True)
+        ]
+        order, shape = found[2]
+        whole = reshaped(node, made(node, "MatMul", *sides), shape)
+        nodes.append(helper.make_node("Transpose", [whole], node.output, node.name, perm=order))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+
+
+_Turned = tuple[list[int], list[int]]
+"""An order of axes, and a shape."""
+
+
+def _as_matrices(
+    node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]
+) -> tuple[_Turned, _Turned, _Turned] | None:
+    """How both sides of an Einsum become matrices and their product the result; None where they do
+    not."""
+    equation = attribute(node, "equation", b"").decode().replace(" ", "")
+    terms, arrow, result = equation.partition("->")
+    sides = terms.split(",")
+    known = [shapes.get(name) for name in node.input]
+    if not arrow or "." in equation or len(sides) != 2 or None in known:
+        return None
+    pairs = {
+        pair
+        for term, shape in zip(sides, known, strict=True)
+        for pair in zip(term, shape or (), strict=False)
+    }
+    sizes = dict(pairs)
+    left, right, own = (set(term) for term in (*sides, result))
+    alone = all(len(set(term)) == len(term) for term in (*sides, result))
+    inner = [t for t in sides[0] if t in right - own]
+    if not alone or not inner or not left ^ right <= own or len(pairs) > len(sizes):
+        return None
+    batch, rows, columns = (
+        [t for t in result if t in group] for group in (left & right, left - right, right - left)
+    )
+
+    def turned(term: str, *groups: list[str]) -> _Turned:
+        shape = [*(sizes[t] for t in batch), *(math.prod(sizes[t] for t in g) for g in groups)]
+        return [term.index(t) for t in (*batch, *groups[0], *groups[1])], shape
+
+    found = [*batch, *rows, *columns]
+    last = [found.index(t) for t in result], [sizes[t] for t in found]
+    return turned(sides[0], rows, inner), turned(sides[1], inner, columns), last
 
 
 def _flatten_biases(proto: onnx.ModelProto) -> None:

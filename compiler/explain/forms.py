@@ -30,6 +30,7 @@ from compiler.target.machine import (
     no_products,
     scalar_lacks,
     scalar_takes,
+    slides,
     vector_lacks,
     vector_multiplies,
 )
@@ -88,7 +89,7 @@ def forms_of(
             one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
             arrays.append(one + array_text(lies, nest, arch.matrix, sizes))
             made.append(_on_array(nest, lies, sizes, kind, arch))
-        elif arch.vector.window and form_of(nest).startswith("vector.window"):
+        elif form_of(nest).startswith("vector.window") and slides(nest, arch):
             around = layer.tensors, arch, compute.binding, layer.inside, sizes[: nest.rank]
             kernel = " x ".join(str(dim.extent) for dim in nest.dims[nest.rank :])
             cycles = float(VectorWork(nest, *around).cycles)  # in one instruction, as it always is

@@ -296,6 +296,7 @@ def _refuse_unknown_shapes(graph: ir.Graph, why_no_tail: str | None) -> None:
 HIDING = {
     *((MICROSOFT, name) for name in ("Attention", "GroupQueryAttention", "MultiHeadAttention")),
     *((MICROSOFT, name) for name in ("FusedConv", "NhwcConv", "NhwcFusedConv")),
+    *((MICROSOFT, name) for name in ("FusedGemm", "FusedMatMul", "MatMulNBits")),
     *(("", name) for name in ("Attention", "GRU", "LSTM", "LinearAttention", "RNN")),
 }
 """Domain and type of operators with products inside."""

@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from compiler.cost.transfer import Path
 from compiler.passes import ContractBroken, ensured
 from compiler.schedule_ir.layer import Binding, Layer
+from compiler.target.array_mapping import axis_of
 from compiler.target.machine import (
     array_takes,
     contraction_ways,
@@ -28,7 +30,7 @@ from compiler.target.machine import (
     vector_multiplies,
 )
 from compiler.target.vector import VectorWork
-from compiler.tensor_ir.nest import HostNode, Nest, Tensor
+from compiler.tensor_ir.nest import HostNode, Nest, Tensor, order_of
 from simmodel.arch.record import Arch
 
 # Which engines may run a nest on this machine, the quickest first.
@@ -46,7 +48,8 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
     if nest.contraction:
         return contraction_ways(nest, tensors, arch)
     if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
-        return (Binding("copy"),)
+        copy, vector = _moved_each(nest, tensors, arch)
+        return (Binding("copy"),) if copy <= vector else (Binding("vector"),)
     lacks = vector_lacks(nest, tensors, arch, finishing=False)
     if lacks is None or scalar_lacks(nest, tensors, arch) is not None:
         return (Binding("vector"),)
@@ -68,6 +71,22 @@ def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[
         work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
         vector = float(work.cycles) / nest.sparse
     return array, vector
+
+
+def _moved_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
+    """Cycles of a move by copy engines, which handle each run apart that is one on both sides, and
+    by the vector engine between copies of rows as they are stored; infinite where it cannot."""
+    read, made = nest.operands[0], tensors[nest.tensor]
+    source = tensors[read.tensor]
+    walked = [axis_of(read, dim) for dim in order_of(made.shape, made.storage.strides)]
+    order = [axis for axis in walked if axis is not None]
+    order = [*(axis for axis in range(len(source.shape)) if axis not in order), *order]
+    way = Path(arch, 1, "dram", "local")
+    straight, turned = (float(way.box(source, source.shape, each).cycles) for each in ((), order))
+    if turned <= straight or vector_lacks(nest, tensors, arch, finishing=False) is not None:
+        return turned, math.inf
+    work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
+    return turned, straight + float(work.cycles)
 
 
 def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:

@@ -15,7 +15,7 @@ from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Tap, axis_of, joining, roles
 from compiler.target.loops.split import SplitInstruction, fission
-from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents
+from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents, slides
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
@@ -160,4 +160,4 @@ def links_of(
     windowed = nest.reduce is not None and roles(nest).taps
     taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
     pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)
-    return fission(nest, taps=taps, windows=arch.vector.window, pieces=pieces)
+    return fission(nest, taps=taps, windows=slides(nest, arch), pieces=pieces)

@@ -216,17 +216,24 @@ def _missing_form(nest: Nest, arch: Arch) -> str | None:
     """A form that the vector engine lacks for a nest's own function; None: it has all."""
     form = form_of(nest)
     wanted = [form]
-    if form.startswith("vector.window.") and not arch.vector.window:
+    if form.startswith("vector.window.") and not slides(nest, arch):
         join = f"vector.binary.{JOINS[str(nest.reduce)]}"
         wanted = ["vector.ternary.fma" if len(nest.operands) > 1 else join]
     return next((each for each in wanted if not arch.isa.has(each)), None)
+
+
+def slides(nest: Nest, arch: Arch) -> bool:
+    """Whether one vector instruction slides along a window of `nest`, whose weights then have to be
+    the same at each place."""
+    taps, weights = roles(nest).taps, nest.operands[1:]
+    return arch.vector.window and not any(w.uses(tap.row) for w in weights for tap in taps)
 
 
 def _has_real_intermediates(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
     """Whether real values pass between the vector instructions of one nest."""
     if all(access.scale is None for access in nest.operands):
         return False
-    by_taps = nest.reduce is not None and bool(roles(nest).taps) and not arch.vector.window
+    by_taps = nest.reduce is not None and bool(roles(nest).taps) and not slides(nest, arch)
     return by_taps or adds_up_in_pieces(nest, tensors, arch)
 
 

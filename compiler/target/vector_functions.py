@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.passes import ensured
+from compiler.target.band_products import as_window
 from compiler.target.bind import unsupported
 from compiler.target.machine import mixed, temporary_type
 from compiler.tensor_ir.fold import as_real
@@ -128,8 +129,9 @@ def _all_match(
 
 @dataclass(frozen=True)
 class ExpandFunctions(NestRewrite):
-    """Make functions that the vector engine lacks of those that it has, and products of 16-bit by
-    8-bit integers that no engine adds up of real numbers.
+    """Make functions that the vector engine lacks of those that it has, products of 16-bit by 8-bit
+    integers that no engine adds up of real numbers, and interpolations of neighbours alone where
+    the array does not multiply.
 
     before:
         s[d0] = silu(x[d0])                    isa: {without: vector.unary.silu}
@@ -153,12 +155,15 @@ class ExpandFunctions(NestRewrite):
 
 
 def _with_real_products(graph: NestGraph, arch: Arch, kind: str) -> NestGraph:
-    """`graph` with operands of type `kind` of integer products that `arch` can add up only so."""
+    """`graph` with operands of type `kind` of integer products that `arch` can add up only so, and
+    products with a band of weights, which no array adds up, as windows."""
     tensors, buffers = dict(graph.tensors), dict(graph.buffers)
     steps: list[Step] = []
     for step in graph.steps:
         made: tuple[Step, ...] = (step,)
-        if isinstance(step, Nest) and mixed(step, tensors) and unsupported(step, tensors, arch):
+        if isinstance(step, Nest) and (window := as_window(step, tensors, buffers, arch)):
+            made = (window,)
+        elif isinstance(step, Nest) and mixed(step, tensors) and unsupported(step, tensors, arch):
             real = _real_product(step, tensors, buffers, kind)
             if not any(unsupported(each, tensors, arch) for each in real):
                 known = any(writes_of(each) == (real[0].tensor,) for each in steps)

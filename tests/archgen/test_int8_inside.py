@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from role_nets import model as model_of
 
 from archgen.check.quantize import quantize
@@ -96,7 +96,34 @@ def fused() -> onnx.ModelProto:
     return model(nodes, ports, ["y"], {"w": (4, 4, 3, 3), "v": (4, 4, 3, 3), "b": (4,)})
 
 
+def packed() -> onnx.ModelProto:
+    """A product that turns its weights, and one whose weights have four bits."""
+    said = {"domain": "com.microsoft"}
+    nodes = [
+        helper.make_node("FusedMatMul", ["x", "w"], ["r"], transB=1, **said),
+        helper.make_node("MatMulNBits", ["r", "v", "s"], ["y"], K=32, N=8, block_size=16, **said),
+    ]
+    made = model(nodes, {"x": (4, 16), "y": (4, 8)}, ["y"], {"w": (32, 16), "s": (16,)})
+    places = np.random.default_rng(0).integers(0, 256, (8, 2, 8)).astype(np.uint8)
+    made.graph.initializer.append(numpy_helper.from_array(places, "v"))
+    return made
+
+
+def written_otherwise() -> onnx.ModelProto:
+    """Products whose left side is turned, and of axes that are neither first nor last."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["r"], transA=1),
+        helper.make_node("Reshape", ["r", "apart"], ["a"]),
+        helper.make_node("Einsum", ["a", "v"], ["y"], equation="atd,dbat->tab"),
+    ]
+    made = model(nodes, {"x": (16, 12), "y": (4, 3, 8)}, ["y"], {"w": (16, 6), "v": (6, 8, 3, 4)})
+    made.graph.initializer.append(numpy_helper.from_array(np.array([3, 4, 6]), "apart"))
+    return made
+
+
 MODELS = {
+    "Einsum": written_otherwise,
+    "MatMulNBits": packed,
     "FusedConv": fused,
     "NhwcConv": nhwc,
     "GRU of one step": lambda: cell("GRU", 3, 1),

@@ -27,7 +27,7 @@ from compiler.options import Stages
 from compiler.passes import ContractBroken
 from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.bind import Bind, check_bound
+from compiler.target.bind import Bind, check_bound, possible
 from compiler.target.group_depthwise import GroupDepthwise
 from compiler.tensor_ir.nest import Access, Dim, Nest, Storage, Tensor, at, row_major
 from simmodel.arch.record import Arch
@@ -86,6 +86,29 @@ def test_depthwise_products_are_priced_as_instructions_run(
     busy = {e.engine: e.busy for e in checked.trace.engines}
     assert (busy["matrix"] > 0) == (engine == "matrix")
     assert busy[engine] <= 5 * 576
+
+
+@pytest.mark.parametrize(
+    ("lanes", "strides", "engine"),
+    [
+        (16, (4096, 1, 256, 16), "vector"),  # 4 096 runs of an element, or 256 instructions' worth
+        (1, (4096, 1, 256, 16), "copy"),
+        (16, (4096, 256, 16, 1), "copy"),  # rows on both sides
+    ],
+)
+def test_a_move_of_elements_apart_runs_where_it_is_quicker(
+    lanes: int, strides: tuple[int, ...], engine: str
+) -> None:
+    """Copy engines handle one run after the other; the vector engine turns what lies on chip."""
+    shape = (1, 16, 16, 16)
+    whole = Access("x", tuple(map(at, range(4))))
+    nest = Nest("y", tuple(Dim(f"d{i}", n) for i, n in enumerate(shape)), 4, "move", (whole,))
+    tensors = {
+        "x": Tensor("x", shape, "fp16", Storage("x", 0, strides)),
+        "y": Tensor("y", shape, "fp16", Storage("y", 0, row_major(shape))),
+    }
+    arch = machine(types=("fp16",), matrix=CUBE, vector={"lanes": lanes})
+    assert [way.engine for way in possible(nest, tensors, arch)] == [engine]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import NAMED
+from machines import NAMED, machine
 from one_node import (
     Case,
     agree,
@@ -27,8 +28,10 @@ from one_node import (
 )
 from onnx import numpy_helper
 
+from compiler.api import CompileOptions
 from compiler.frontend.importer import load
 from compiler.frontend.rewrite import static_shape
+from compiler.target.vector_functions import ExpandFunctions
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Nest
 
@@ -218,6 +221,29 @@ def test_every_mode(
                 axes=[2, 3], **attributes)  # fmt: skip
     model, feeds = model_of(node)
     agree(run(lowered(model), feeds), reference(model, feeds), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("rule", ["half_pixel", "align_corners"])
+def test_an_interpolation_reads_its_neighbours_alone_where_no_array_multiplies(
+    rule: str, window: bool
+) -> None:
+    """By 3/2 down and 3/4 across."""
+    node = case("Resize", (2, 3, 16, 32), None, None, ints(24, 24), axes=[2, 3], mode="linear",
+                coordinate_transformation_mode=rule)  # fmt: skip
+    model, feeds = model_of(node)
+    arch = machine(
+        types=("int8",),
+        matrix={"rate": {"int8": 1}},
+        vector={"types": ("int8", "int32", "fp32"), "window": window},
+    )
+    graph = ExpandFunctions().apply(lowered(model), arch)
+    nests = [step for step in graph.steps if isinstance(step, Nest)]
+    assert len(nests) == 2 and all(math.prod(n.extent for n in nest.dims[nest.rank :]) <= 6
+                                   for nest in nests)  # fmt: skip
+    agree(run(graph, feeds), reference(model, feeds), 1e-5, 1e-5)
+    _, found = executed(model, feeds, arch, CompileOptions())
+    agree(found, reference(model, feeds), 1e-5, 1e-5)
 
 
 def test_the_ratio_of_the_sides_is_kept() -> None:

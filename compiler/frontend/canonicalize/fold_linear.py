@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from compiler.frontend.canonicalize.fold_constants import value_where
+from compiler.frontend.quantization.move_quantize import VIEWS
 from compiler.frontend.rewrite import (
     ARCHGEN,
     ORIGIN,
@@ -35,7 +36,6 @@ from compiler.frontend.rewrite import (
     str_attr,
     terms_of,
 )
-from compiler.frontend.quantization.move_quantize import VIEWS
 from compiler.passes import Omittable
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -272,6 +272,7 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
 # single pixels, channels in another order.
 
 _PARTS = ("Concat", "Gather", "Slice", "Split", "SpaceToDepth")
+
 
 @dataclass(frozen=True)
 class FoldSpaceToDepth(GraphPass, Omittable):

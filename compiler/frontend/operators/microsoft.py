@@ -73,16 +73,29 @@ def fused_conv(
         y = b.one("Conv", x, w, bias, **window)
     else:
         y = channels_first(b, "Conv", x, w, bias, **window)
-    if other is not None:
-        y = y + other
+    return _activated(b, y if other is None else y + other, activation, activation_params)
+
+
+def _activated(b: Body, y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
     if not activation:
         return y
     if activation == "Clip":
-        return b.one("Clip", y, *activation_params)
+        return b.one("Clip", y, *parameters)
     if activation not in ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"):
-        raise Declined(f"a convolution with the activation {activation!r}")
-    (function,) = activations_of(b, [activation], activation_params[:1], activation_params[1:2])
+        raise Declined(f"a product with the activation {activation!r}")
+    (function,) = activations_of(b, [activation], parameters[:1], parameters[1:2])
     return function(y)
+
+
+@_fused("FusedGemm")
+def fused_gemm(
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None,
+    *, activation: str = "", **said: AttrValue,
+) -> Tensor:  # fmt: skip
+    """A Gemm and an activation."""
+    given = [said.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")]
+    y = b.one("Gemm", x, w, bias, **said)
+    return _activated(b, y, activation, [float(n) for n in given if isinstance(n, float)])
 
 
 @_fused("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
