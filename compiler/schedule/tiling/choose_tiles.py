@@ -10,7 +10,7 @@ ones while that pays, and the best are taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -28,7 +28,7 @@ from compiler.schedule.tiling.candidates import cheapest, choices
 from compiler.schedule.tiling.elementwise_tiling import free_dims, priced_slabs, together
 from compiler.schedule.tiling.group_price import GroupPricer, Loops, Parts, Terms
 from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
-from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, prices_of
+from compiler.schedule.tiling.layer_price import TilingProblem, prices_of
 from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge_of
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
@@ -46,6 +46,9 @@ from compiler.target.equal_engines import columns_of
 from compiler.target.group_facts import Facts, Unholdable
 from compiler.tensor_ir.nest import order_of
 from simmodel.arch.record import Arch
+
+Way = tuple[tuple[TileLoop, ...], Estimate]
+"""Loops of a layer alone, and what they take."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class GroupSearch:
         self.transfers: dict[object, Transfer] = {}
         self.moves: dict[object, float] = {}
         self.shares: dict[Cores, MappingCache] = {}
+        self.ways: dict[tuple[int, frozenset[str], Parts], list[Way]] = {}
+        """Of layers that are alike, by what lies in shared memory and by split."""
 
     def alone(self, group: Group, planned: Callable[[Schedule, Arch], object]) -> Schedule:
         """The cheapest schedule of one layer for which `planned` finds room; DoesNotFit with the
@@ -146,23 +151,31 @@ class GroupSearch:
     def candidates(self, group: Group) -> Iterator[Schedule]:
         """Of a group of one layer, in no order; not all of them may fit."""
         (layer,) = group.layers
+        splits, outlined = self._layer_splits(layer, group), self.outlines.layer(layer)
+        key = outlined.number, outlined.renamed(group.shared)
+        missing = [parts for parts in splits if (*key, parts) not in self.ways]
+        for parts, found in zip(missing, self._ways(group, missing), strict=True):
+            self.ways[*key, parts] = list(found)
+        for parts in splits:
+            for loops, estimate in self.ways[*key, parts]:
+                yield single(Tiled(layer, loops, parts, estimate), group)
+
+    def _ways(self, group: Group, splits: Sequence[Parts]) -> Iterator[Iterator[Way]]:
+        """Of each split of a layer, loops that are worth a look, and what they take."""
         breadth, columns = self.tiles.breadth, COLUMNS[self.tiles.objective]
-        splits, shared = self._layer_splits(layer, group), frozenset(group.shared)
-        problems = []
+        (layer,), problems = group.layers, []
         for parts in splits:
             box = tuple(max(size for _, size in column) for column in zip(*parts, strict=True))
-            cores = Cores.of(parts, self.way)
+            cores, shared = Cores.of(parts, self.way), frozenset(group.shared)
             problems.append(TilingProblem(layer, self.arch, box, cores, self.slots, shared=shared))
-        found: Iterable[Iterable[tuple[tuple[TileLoop, ...], TilePrices]]]
-        if layer.product:
-            asked = [(problem, choices(problem)) for problem in problems]
-            priced = zip(asked, prices_of(asked), strict=True)
-            found = (cheapest(*one, prices, columns, breadth.kept) for one, prices in priced)
-        else:
-            found = (priced_slabs(problem, breadth.tiles) for problem in problems)
-        for parts, ways in zip(splits, found, strict=True):
-            for loops, prices in ways:
-                yield single(Tiled(layer, loops, parts, prices.estimate), group)
+        if not layer.product:
+            for problem in problems:
+                yield ((n, prices.estimate) for n, prices in priced_slabs(problem, breadth.tiles))
+            return
+        asked = [(problem, choices(problem)) for problem in problems]
+        for one, priced in zip(asked, prices_of(asked), strict=True):
+            found = cheapest(*one, priced, columns, breadth.kept)
+            yield ((loops, prices.estimate) for loops, prices in found)
 
     def _layer_splits(self, layer: Layer, group: Group) -> list[Parts]:
         """Parts of a layer's result: every split of a product, of others the one of most parts."""
