@@ -15,7 +15,7 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -223,7 +223,7 @@ class Synchronizer:
     def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:
             return
-        marks = self._marks(together(walk), depth, lane)
+        marks = self._marks(walk.together, depth, lane)
         for segment in walk.segments:
             body = self._items(segment.body, marks, depth)
             if segment.count == 1:
@@ -264,7 +264,7 @@ class Synchronizer:
             if isinstance(node, EngineStep):
                 return
             if node.segments:
-                for chain in self._chains(together(node), depth):
+                for chain in self._chains(node.together, depth):
                     found.setdefault(self._token_kind(chain), set()).add(depth)
             for segment in node.segments:
                 for inner in segment.body:
@@ -319,13 +319,6 @@ def merged(found: Sequence[TokenChain]) -> list[TokenChain]:
     return [*(chain for chain in found if not chain.distance), *carried]
 
 
-def together(walk: SegmentedLoop) -> tuple[Touches, ...]:
-    """What each step of a loop's body touches in any iteration: all keep one order, whichever of
-    their steps have something to do."""
-    nodes = zip(*(segment.body for segment in walk.segments), strict=True)
-    return tuple(tuple(dict.fromkeys(t for n in same for t in n.touches)) for same in nodes)
-
-
 def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
     """The instructions of a step with what it takes before them and gives behind them."""
     items = list(node.items)
@@ -347,20 +340,26 @@ def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
     if table is None:
         return []
     found = []
-    ahead = _latest(table, table.conflict & (table.node[:, None] < table.node[None, :]))
-    for (giver, taker), pairs in ahead.items():
+    for (giver, taker), pairs in _latest(table, table.ahead()).items():
         first, second = _minimal(pairs)
         found.append(TokenChain(giver, taker, 0, first, second))
     if depth == 0:
         return found
     reach = {(c.giver, c.taker): c.first[-1] for c in found}
     for distance, mask in table.carried(depth):
-        for (giver, taker), pairs in _latest(table, mask).items():
+        for (giver, taker), pairs in _latest(table, [(0, mask)]).items():
             beyond = reach.get((giver, taker), -1)
             kept = {j: i for j, i in pairs.items() if i > beyond}
             if kept:
                 found.append(TokenChain(giver, taker, distance, *_minimal(kept)))
     return found
+
+
+_ROWS = 512
+"""Uses that are compared with all before them at a time: of the steps of a whole program there are
+many thousands."""
+Mask = NDArray[np.bool_]
+"""[a, b]: whether use a has something to do with use b."""
 
 
 @dataclass(frozen=True)
@@ -370,15 +369,18 @@ class _UseTable:
     engines: tuple[str, ...]
     engine: Ints
     node: Ints
-    conflict: NDArray[np.bool_]
-    """[a, b]: common bytes, one writes, different engines."""
-    same: NDArray[np.bool_]
-    """[a, b]: the same buffer."""
-    parts: NDArray[np.bool_]
-    """[a, b]: of each only what one of several engines makes."""
+    write: Ints
+    low: Ints
+    high: Ints
     home: Ints
     reset: Ints
     slots: Ints
+    memory: Ints
+    buffer: Ints
+    cut: Ints
+    """Of what one of several engines makes; that of all is `_WHOLE`."""
+    first: Ints
+    last: Ints
 
     @classmethod
     def of(cls, body: Sequence[Touches]) -> _UseTable | None:
@@ -389,29 +391,41 @@ class _UseTable:
         uses = [use for _, _, use in rows]
         node, engine = np.array([(n, names.index(e)) for n, e, _ in rows]).T
         fields = ("write", "low", "high", "home", "reset", "slots")
-        write, low, high, home, reset, slots = np.array([attrgetter(*fields)(u) for u in uses]).T
         memory, buffer = (
             np.unique(list(map(attrgetter(n), uses)), return_inverse=True)[1]
             for n in ("memory", "buffer")
         )
-        cut, first, last = np.array([u.part or _WHOLE for u in uses]).T
-        same = buffer[:, None] == buffer
-        meeting = ~same | (cut[:, None] != cut)
-        meeting |= (first[:, None] < last) & (first < last[:, None])
-        conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
-        conflict &= meeting & ((write[:, None] | write) > 0) & (engine[:, None] != engine)
-        parts = (cut[:, None] > _WHOLE[0]) & (cut > _WHOLE[0])
-        return cls(names, engine, node, conflict, same, parts, home, reset, slots)
+        numbers = np.array([attrgetter(*fields)(u) for u in uses]).T
+        parts = np.array([u.part or _WHOLE for u in uses]).T
+        return cls(names, engine, node, *numbers, memory, buffer, *parts)
 
-    def carried(self, depth: int) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    def conflict(self, first: int, end: int) -> Mask:
+        """Of uses before `end` with those from `first` on: common bytes, one writes, different
+        engines."""
+        a, b = np.s_[:end, None], np.s_[first:end]
+        meeting = (self.buffer[a] != self.buffer[b]) | (self.cut[a] != self.cut[b])
+        meeting |= (self.first[a] < self.last[b]) & (self.first[b] < self.last[a])
+        conflict = (self.memory[a] == self.memory[b]) & (self.engine[a] != self.engine[b])
+        conflict &= (self.low[a] < self.high[b]) & (self.low[b] < self.high[a])
+        return conflict & meeting & ((self.write[a] | self.write[b]) > 0)
+
+    def ahead(self) -> Iterator[tuple[int, Mask]]:
+        """(first b, pairs) of what comes before something else in one iteration."""
+        for first in range(0, len(self.node), _ROWS):
+            end = min(len(self.node), first + _ROWS)
+            yield first, self.conflict(first, end) & (self.node[:end, None] < self.node[first:end])
+
+    def carried(self, depth: int) -> Iterator[tuple[int, Mask]]:
         """(distance, pairs) of what one iteration must do before a later one goes on."""
-        back = self.conflict & (self.node[:, None] >= self.node[None, :])
-        turning = self.same & (self.home == depth)
+        same = self.buffer[:, None] == self.buffer
+        parts = (self.cut[:, None] > _WHOLE[0]) & (self.cut > _WHOLE[0])
+        back = self.conflict(0, len(self.node)) & (self.node[:, None] >= self.node[None, :])
+        turning = same & (self.home == depth)
         # Turns that go on through this loop are kept in order inside; but there each tile is cut in
         # one way, and those of another iteration, smaller ones at an end, may be cut in another.
-        again = self.same & (self.home > depth) & ((self.reset >= depth) | self.parts)
+        again = same & (self.home > depth) & ((self.reset >= depth) | parts)
         inside = np.maximum(self.home[:, None], self.home) >= depth
-        anew = back & (again | (~self.same & inside))
+        anew = back & (again | (~same & inside))
         for distance in sorted(set(self.slots[self.home == depth].tolist()) | {1}):
             mask = back & turning & (self.slots == distance)
             if distance == 1:
@@ -424,12 +438,16 @@ _WHOLE = (-2, 0, 1)
 """No part."""
 
 
-def _latest(table: _UseTable, mask: NDArray[np.bool_]) -> dict[tuple[str, str], dict[int, int]]:
+def _latest(
+    table: _UseTable, masks: Iterable[tuple[int, Mask]]
+) -> dict[tuple[str, str], dict[int, int]]:
     """For every pair of engines: step j -> the last step i that must come before it."""
-    a, b = np.nonzero(mask)
     engines, steps = len(table.engines), int(table.node.max()) + 1
     latest = np.full((engines, engines, steps), -1)
-    np.maximum.at(latest, (table.engine[a], table.engine[b], table.node[b]), table.node[a])
+    for first, mask in masks:
+        a, b = np.nonzero(mask)
+        b += first
+        np.maximum.at(latest, (table.engine[a], table.engine[b], table.node[b]), table.node[a])
     found: dict[tuple[str, str], dict[int, int]] = {}
     for giver, taker, j in np.argwhere(latest >= 0).tolist():
         pair = table.engines[giver], table.engines[taker]
