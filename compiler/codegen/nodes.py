@@ -93,6 +93,13 @@ class SegmentedLoop:
         return tuple(dict.fromkeys(touch for node in nodes for touch in node.touches))
 
     @cached_property
+    def together(self) -> tuple[tuple[tuple[str, Use], ...], ...]:
+        """What each step of the body touches in any iteration: all keep one order, whichever of
+        their steps have something to do."""
+        nodes = zip(*(segment.body for segment in self.segments), strict=True)
+        return tuple(tuple(dict.fromkeys(t for n in same for t in n.touches)) for same in nodes)
+
+    @cached_property
     def leaves(self) -> tuple[EngineStep, ...]:
         nodes = (node for segment in self.segments for node in segment.body)
         return tuple(leaf for node in nodes for leaf in node.leaves)

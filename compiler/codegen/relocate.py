@@ -147,15 +147,17 @@ class _Moved:
         if found is not None:
             return found
         address, ring = operand.address, operand.address.ring
-        base = address.base
+        base, terms = address.base, self._terms(address.terms)
         if operand.memory == "dram":  # its first element lies in its buffer
             base += self._moves[bisect_right(self._starts, base) - 1]
         if ring is not None and ring.terms:
             ring = Ring(ring.slots, ring.pitch, ring.offset, self._terms(ring.terms))
-        limits = tuple(Limit(o.axis, o.base, self._terms(o.terms)) for o in operand.limits)
-        moved = Address(base, self._terms(address.terms), ring)
-        found = self._known[id(operand)] = replace(operand, address=moved, limits=limits)
+        limits = tuple([Limit(o.axis, o.base, self._terms(o.terms)) for o in operand.limits])
+        found = replace(operand, address=Address(base, terms, ring), limits=limits)
+        self._known[id(operand)] = found
         return found
 
     def _terms(self, terms: Terms) -> Terms:
-        return tuple((self._variables.get(name, name), factor) for name, factor in terms)
+        if not terms:
+            return terms
+        return tuple([(self._variables.get(name, name), factor) for name, factor in terms])

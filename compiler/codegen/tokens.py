@@ -223,7 +223,7 @@ class Synchronizer:
     def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:
             return
-        marks = self._marks(together(walk), depth, lane)
+        marks = self._marks(walk.together, depth, lane)
         for segment in walk.segments:
             body = self._items(segment.body, marks, depth)
             if segment.count == 1:
@@ -264,7 +264,7 @@ class Synchronizer:
             if isinstance(node, EngineStep):
                 return
             if node.segments:
-                for chain in self._chains(together(node), depth):
+                for chain in self._chains(node.together, depth):
                     found.setdefault(self._token_kind(chain), set()).add(depth)
             for segment in node.segments:
                 for inner in segment.body:
@@ -319,13 +319,6 @@ def merged(found: Sequence[TokenChain]) -> list[TokenChain]:
     return [*(chain for chain in found if not chain.distance), *carried]
 
 
-def together(walk: SegmentedLoop) -> tuple[Touches, ...]:
-    """What each step of a loop's body touches in any iteration: all keep one order, whichever of
-    their steps have something to do."""
-    nodes = zip(*(segment.body for segment in walk.segments), strict=True)
-    return tuple(tuple(dict.fromkeys(t for n in same for t in n.touches)) for same in nodes)
-
-
 def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
     """The instructions of a step with what it takes before them and gives behind them."""
     items = list(node.items)
@@ -343,7 +336,7 @@ def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
 @lru_cache(maxsize=1 << 12)
 def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
     """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
-    table = _UseTable.of(body)
+    table = UseTable.of(body)
     if table is None:
         return []
     ahead = table.by_engines(table.ahead())
@@ -361,7 +354,7 @@ def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
 
 
 @dataclass(frozen=True, eq=False)
-class _UseTable:
+class UseTable:
     """All uses of a body side by side, in the order of its steps. Those that are alike in all that
     decides about conflicts are of one kind: steps that repeat each other add uses, not kinds."""
 
@@ -380,7 +373,7 @@ class _UseTable:
     """[kind, kind]: common bytes, one writes, different engines."""
 
     @classmethod
-    def of(cls, body: Sequence[Touches]) -> _UseTable | None:
+    def of(cls, body: Sequence[Touches]) -> UseTable | None:
         rows = [(n, e, use) for n, touches in enumerate(body) for e, use in touches]
         names = tuple(dict.fromkeys(e for _, e, _ in rows))
         if len(names) < 2:
@@ -404,7 +397,9 @@ class _UseTable:
         apart = (buffer[:, None] == buffer) & (cut[:, None] == cut)
         conflict &= ~apart | ((first[:, None] < last) & (first < last[:, None]))
         others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
-        return cls(names, *np.array(others).T, kind.reshape(-1), engine, cut, conflict)
+        node, buffer, home, reset, slots = np.array(others).T
+        kind = kind.reshape(-1)
+        return cls(names, node, buffer, home, reset, slots, kind, engine, cut, conflict)
 
     def ahead(self) -> Ints:
         """[giver, taker, step]: the last step of the giver that must come before it; -1: none."""

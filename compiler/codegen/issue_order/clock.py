@@ -42,6 +42,8 @@ class IssueClock:
         """When the front end is free to issue."""
         self._entries: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
         """Engine -> start and number of instructions of the last atoms that may fill its queue."""
+        self._waiting: dict[str, int] = defaultdict(int)
+        """Engine -> all instructions of these."""
         self._free: dict[str, int] = defaultdict(int)
         self._given = {name: deque([0] * count) for name, count in tokens.items()}
         self._arrived: dict[str, int] = {}
@@ -87,10 +89,10 @@ class IssueClock:
         """The front end waits until `count` more instructions, or all that a queue takes, have
         slots: what was there before has started."""
         entries, depth = self._entries[engine], self._front_end.depth(engine)
-        waiting = min(count, depth) + sum(times for _, times in entries)
-        while entries and waiting > depth:  # an entry is free when its instruction starts
+        room = depth - min(count, depth)
+        while entries and self._waiting[engine] > room:  # one is free when its instruction starts
             start, times = entries.popleft()
-            waiting -= times
+            self._waiting[engine] -= times
             self._issue = max(self._issue, start)
 
     def _cleared(self, start: int, touched: Accesses) -> int:
@@ -134,10 +136,12 @@ class IssueClock:
         if past > start:
             self._issue = max(self._issue, past)
         if len(cost.engines) == 1:
-            self._queued(cost.engines[0], cost.times)
-            depth = self._front_end.depth(cost.engines[0])
-            last = start + cost.cycles - cost.unit * min(cost.times, depth)
-            self._entries[cost.engines[0]].append((max(start, last), min(cost.times, depth)))
+            (engine,) = cost.engines
+            self._queued(engine, cost.times)
+            times = min(cost.times, self._front_end.depth(engine))
+            last = start + cost.cycles - cost.unit * times
+            self._entries[engine].append((max(start, last), times))
+            self._waiting[engine] += times
 
 
 def issued_by(atom: IssueUnit, start: int, depth: Depth) -> int:

@@ -17,9 +17,9 @@ from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
 from compiler.codegen.issue_order.units import (
     IssueUnit,
     Pricer,
-    after,
     engines,
     merge_staging_lanes,
+    pass_by,
     plays,
     remote_waits_of,
     users_of,
@@ -90,12 +90,13 @@ class _IssueSequence:
     ) -> list[IssueUnit]:
         """`items`, with the loops of several engines rotated."""
         result: list[IssueUnit] = []
+        counts = dict(counts)  # behind the items so far
         for item in items:
             if isinstance(item, Loop) and len(engines(item)) > 1:
                 result += self._pipeline_loop(item, counts, loops)
             else:
                 result.append(self.pricer.issue_unit(item))
-            counts = after([item], counts)
+            pass_by(item, counts)
         return merge_staging_lanes(result)
 
     def _pipeline_loop(

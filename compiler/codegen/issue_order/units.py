@@ -66,10 +66,13 @@ def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
     )
 
 
-def after(items: Iterable[Item], counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts behind `items`."""
-    change = balance(items) if counts else {}  # none: a machine that interlocks
-    return {name: count + change.get(name, (0, 0))[0] for name, count in counts.items()}
+def pass_by(item: Item, counts: dict[str, int]) -> None:
+    """Change `counts`, those ahead of `item`, to those behind it; of a machine that interlocks
+    there are none."""
+    if counts:
+        for name, (change, _) in balance([item]).items():
+            if name in counts:
+                counts[name] += change
 
 
 @dataclass(frozen=True)
