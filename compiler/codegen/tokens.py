@@ -343,7 +343,7 @@ def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
 @lru_cache(maxsize=1 << 12)
 def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
     """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
-    table = _UseTable.of(body)
+    table = UseTable.of(body)
     if table is None:
         return []
     ahead = table.by_engines(table.ahead())
@@ -361,7 +361,7 @@ def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
 
 
 @dataclass(frozen=True, eq=False)
-class _UseTable:
+class UseTable:
     """All uses of a body side by side, in the order of its steps. Those that are alike in all that
     decides about conflicts are of one kind: steps that repeat each other add uses, not kinds."""
 
@@ -380,7 +380,7 @@ class _UseTable:
     """[kind, kind]: common bytes, one writes, different engines."""
 
     @classmethod
-    def of(cls, body: Sequence[Touches]) -> _UseTable | None:
+    def of(cls, body: Sequence[Touches]) -> UseTable | None:
         rows = [(n, e, use) for n, touches in enumerate(body) for e, use in touches]
         names = tuple(dict.fromkeys(e for _, e, _ in rows))
         if len(names) < 2:
@@ -404,7 +404,9 @@ class _UseTable:
         apart = (buffer[:, None] == buffer) & (cut[:, None] == cut)
         conflict &= ~apart | ((first[:, None] < last) & (first < last[:, None]))
         others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
-        return cls(names, *np.array(others).T, kind.reshape(-1), engine, cut, conflict)
+        node, buffer, home, reset, slots = np.array(others).T
+        kind = kind.reshape(-1)
+        return cls(names, node, buffer, home, reset, slots, kind, engine, cut, conflict)
 
     def ahead(self) -> Ints:
         """[giver, taker, step]: the last step of the giver that must come before it; -1: none."""
