@@ -17,6 +17,7 @@ from compiler.target.loops.cover import (
     CoverProblem,
     ReductionKind,
     StoredOperand,
+    Unit,
     cheapest,
     unit_of,
 )
@@ -59,6 +60,11 @@ def axes_of(operands: Sequence[Operand]) -> list[StridedLoop]:
     """Their dimensions; along one where it has extent 1 an operand stands still."""
     shapes = zip(*(operand.shape for operand in operands), strict=True)
     return [_strided_loop(operands, number, max(column)) for number, column in enumerate(shapes)]
+
+
+def _extents(instruction: Instruction) -> list[int]:
+    shapes = (operand.shape for operand in operands_of(instruction).values())
+    return [max(column) for column in zip(*shapes, strict=True)]
 
 
 def _strided_loop(operands: Sequence[Operand], number: int, extent: int) -> StridedLoop:
@@ -132,6 +138,8 @@ class Names:
         """By the operator's result and the kernel: an `Offer` for its largest tile."""
         self.works: dict[tuple[int, str], tuple[CoverProblem, Cover]] = {}
         """By origin and form: the loops of its longest work, and how they were covered."""
+        self.units: dict[tuple[object, ...], Unit] = {}
+        """By form, engine and operands."""
 
     def note(self, instruction: VectorFamily, work: CoverProblem, cover: Cover) -> None:
         """Remember the longest work of each form and origin."""
@@ -160,8 +168,10 @@ def legal_vector(
     found = groups(axes, ordered(axes, lead))
     engine = "scalar" if isinstance(instruction, ScalarFamily) else "vector"
     held = [StoredOperand(operand.memory, operand.itemsize) for operand in walked]
-    form, beside = (instruction.form, instruction.cost()), len(arch.units(engine))
-    unit = unit_of(arch, form, held, engine, beside)
+    form = instruction.form, instruction.cost()
+    if (key := (form, engine, *held)) not in names.units:
+        names.units[key] = unit_of(arch, form, held, engine, len(arch.units(engine)))
+    unit = names.units[key]
     work = CoverProblem(unit, collapse(axes, lead), ReductionKind(bool(lead), joins))
     cover = cheapest(*work)
     names.note(instruction, work, cover)
@@ -174,14 +184,14 @@ Turn = tuple[int, int, int]
 
 def _covered(instruction: VectorFamily, cover: Cover, names: Names) -> list[Item]:
     """Loops around what `cover` says that an instruction walks, then what its cut leaves."""
-    extents = [axis.extent for axis in axes_of(list(operands_of(instruction).values()))]
+    extents = _extents(instruction)
     last = cover.inside[-1] if cover.inside else None
     turns = [
         (axis, cover.size, extent // cover.size) if axis == last else (axis, 1, extent)
         for axis, extent in enumerate(extents)
         if axis == last or axis not in cover.inside
     ]
-    items = _looped(instruction, [turn for turn in turns if extents[turn[0]] > 1], names)
+    items = _looped(instruction, [turn for turn in turns if turn[1] < extents[turn[0]]], names)
     if cover.rest is None or last is None:
         return items
     start = extents[last] // cover.size * cover.size
@@ -212,8 +222,10 @@ def _looped(instruction: VectorFamily, turns: Sequence[Turn], names: Names) -> l
 
 def _drop_unit_axes(instruction: VectorFamily) -> VectorFamily:
     """Without the dimensions that loops have taken."""
-    axes = axes_of(list(operands_of(instruction).values()))
-    return grouped(instruction, tuple((n,) for n, axis in enumerate(axes) if axis.extent > 1))
+    extents = _extents(instruction)
+    if min(extents, default=1) > 1:
+        return instruction
+    return grouped(instruction, tuple((n,) for n, extent in enumerate(extents) if extent > 1))
 
 
 def _windows(instruction: Window, limit: int | None, names: Names) -> list[Item]:

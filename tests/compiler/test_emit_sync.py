@@ -16,6 +16,7 @@ from compiler.codegen.tokens import (
     Sharing,
     Synchronizer,
     TokenChain,
+    UseTable,
     chains,
     merged,
 )
@@ -74,6 +75,20 @@ def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:
         *(c for c in found if not c.distance),
         TokenChain("matrix", "load", 1, (3,), (0,)),
     ]
+
+
+def test_steps_that_repeat_each_other_add_no_kinds_of_uses() -> None:
+    """Tables of their conflicts are as small as those of one of them, whatever buffers are called:
+    those of the steps of a recurrent layer took gigabytes."""
+
+    def step(number: int) -> tuple[tuple[tuple[str, Use], ...], ...]:
+        first, last = use(f"x{number}", 0, write=True), use(f"x{number}", 0, write=False)
+        return touch("load", first), touch("matrix", last)
+
+    once, often = (UseTable.of([t for n in range(count) for t in step(n)]) for count in (1, 50))
+    assert once is not None and often is not None
+    assert len(often.node) == 50 * len(once.node)
+    assert often.conflict.shape == once.conflict.shape == (2, 2)
 
 
 def test_chains_of_different_distances_never_share_a_token() -> None:

@@ -16,7 +16,7 @@ from compiler.decisions.group_costs import GroupCosts
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.choose_tiles import GroupSearch
-from compiler.schedule_ir.group import Group, ResidentTensor, Shared
+from compiler.schedule_ir.group import Group, Latest, ResidentTensor, Shared
 from compiler.schedule_ir.schedule import Schedule
 from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_program
@@ -50,6 +50,22 @@ def test_names_and_values_make_no_difference_shapes_and_wiring_do() -> None:
     assert outlines.of(pair) == outlines.of(groups[8]) != outlines.of(groups[9])
     assert outlines.of(pair) != outlines.of(replace(pair, results=tuple(pair.producer_positions)))
     assert outlines.of(replace(pair, reserved={"local": 64})) != outlines.of(pair)
+
+
+def test_what_is_asked_of_a_group_again_and_again_is_found_once() -> None:
+    group, other, *_ = groups_of(chain(3, 3))
+    asked: list[Group] = []
+
+    def place(group: Group) -> int:
+        asked.append(group)
+        return len(asked)
+
+    latest = Latest(place)
+    assert [latest(group), latest(group), latest(other), latest(group)] == [1, 1, 2, 1]
+    # Groups are known by identity: to compare them takes as long as to find out.
+    assert latest(replace(group)) == 3
+    outlines = Outlines()
+    assert outlines.of(replace(group)) == outlines.of(group)
 
 
 def test_scales_make_no_difference_but_that_they_are_there() -> None:
