@@ -131,7 +131,7 @@ def missing(value: object) -> bool:
 
 def number(row: Mapping[str, Any], column: str, default: float = math.nan) -> float:
     """The value of a column of numbers, `default` where it has none."""
-    value = row.get(column)
+    value: Any = row.get(column)
     return default if missing(value) else float(value)
 
 

@@ -45,7 +45,8 @@ def points_with_labels(frame: Frame, archs: Mapping[str, Arch]) -> list[tuple[st
 def best_of(
     points: Sequence[tuple[str, Record]], of: Measure, unit: str, word: str, more: bool = False
 ) -> str:
-    """`edge takes least, cloud 23 % more`: of one network; of several how often who is."""
+    """`edge takes least, cloud 23 % more`: of one network; of several how often who is, or
+    what one machine gives."""
     loads = by_workload([row for _, row in points])
     names = {id(row): name for name, row in points}
     ends = []
@@ -55,6 +56,9 @@ def best_of(
             ends.append([(names[id(row)], of(row)) for row in ranked[:2]])
     if not ends or max(map(len, ends)) < min(2, len(ends)):  # one machine on several networks
         return ""
+    if len(ends) > 1 and not any(rest for _, *rest in ends):
+        values = [value for (_, value), *_ in ends]
+        return f"{shown(min(values))} to {shown(max(values))} {unit}"
     if len(ends) > 1:
         firsts = [first for (first, _), *_ in ends]
         most = max(dict.fromkeys(firsts), key=firsts.count)

@@ -29,12 +29,12 @@ from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, records, varied
 from archgen.outcomes.points import DIMENSION, OPTION
-from archgen.plots.style import INK, LETTER, LIGHT, MUTED, folded, title
+from archgen.plots.style import INK, LETTER, MUTED, PAPER, folded, title
 from simmodel.arch.record import Arch
 
 NONE: Mapping[str, Arch] = MappingProxyType({})
-OUTLINE = [patheffects.withStroke(linewidth=2.0, foreground=LIGHT)]
-"""Keeps a name readable on a line."""
+OUTLINE = [patheffects.withStroke(linewidth=2.0, foreground=PAPER)]
+"""Keeps a name readable on a line, on a dark page too."""
 TITLE_LETTERS = 29
 COLUMNS = 4
 """Square panels beside each other."""

@@ -341,6 +341,17 @@ def test_pictures_of_an_earlier_shape_go_and_others_stay(tmp_path: Path) -> None
         assert draw("latency.png") == []
 
 
+def test_names_have_the_outline_of_the_page() -> None:
+    ends = {"a": (1, 2), "b": (2, 1)}
+    rows: list[Row] = [{"arch": n, "latency_ms": x, "area_mm2": y} for n, (x, y) in ends.items()]
+    assert "stroke: var(--figure-paper" in as_svg(pareto_figure(results(*rows)))
+
+
+def test_one_machine_is_not_best_of_itself() -> None:
+    rows: list[Row] = [{"model": name, "latency_ms": n} for n, name in enumerate("ab", 1)]
+    assert latency_figure(results(*rows)).get_suptitle() == "Latency: 1 to 2 ms"
+
+
 def test_svg_fits_into_any_page() -> None:
     one, other = (
         as_svg(tornado_figure(pd.DataFrame([{"parameter": "a & b", "low": low, "high": 0.2}])))

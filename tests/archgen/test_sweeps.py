@@ -185,6 +185,16 @@ def test_two_fields_are_a_map_with_numbers() -> None:
     assert len(texts) == 12
 
 
+def test_a_map_of_several_networks_says_how_far_their_cells_are_apart() -> None:
+    frame, archs = study([256, 12288], [2.0, 4.0, 8.0], [16])
+    slower = frame.assign(model="other", latency_ms=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    figure = map_figure(pd.concat([frame, slower], ignore_index=True), archs, (SIZE, RATE))
+    first = frame["latency_ms"].max() / frame["latency_ms"].min()
+    assert f": latency {first:.3g} to 6 times apart" in " ".join(figure.get_suptitle().split())
+    ticks = sweep_figure(frame, archs, SIZE).axes[0].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["256", "12288"]
+
+
 def test_numbers_of_runs_stand_clear_of_the_others() -> None:
     frame, archs = study([32 * 2**n for n in range(8)], [2.0 + n for n in range(8)], [16])
     frame = frame.assign(estimated_ms=frame["latency_ms"], latency_ms=frame["latency_ms"] * 1.1)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simmodel.arch.dtype import (
     NUMPY,
     PACKED,
+    SIZES,
     STORED,
     bytes_for,
     largest,
@@ -30,6 +31,10 @@ from simmodel.program.program import Program
 from simmodel.verify import findings
 
 ROWS, ROW = 4, 6
+
+
+def test_a_name_has_the_size_that_numpy_gives_it() -> None:
+    assert {name: dtype.itemsize for name, dtype in NUMPY.items()} == SIZES
 
 
 def narrow_machine(**copies: Any) -> Arch:
