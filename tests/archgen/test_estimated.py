@@ -11,6 +11,7 @@ from lending_tools import machine as of_size
 
 import archgen
 from archgen.outcomes.answer import answer
+from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import ESTIMATED, like_with_like, run_of, runs
 from archgen.outcomes.frame import records
 from archgen.outcomes.points import Outcome, Row
@@ -83,11 +84,14 @@ def test_energies_and_powers_are_compared_as_estimated_by_hand() -> None:
     assert run is not None and [run[name] for name in known] == [7.0, 3.5, 2.8, 4.0]
 
 
-def test_a_loss_that_estimates_do_not_know_holds_nothing_up_beside_them() -> None:
+def test_beside_estimates_a_run_says_what_holds_it_up() -> None:
     row = {"held_by": "stall_fill", "stall_fill": 0.7, "bound_by": "matrix", "of_bound": 0.04}
     study = studied(Outcome("256", "", RAN.row | row), outcome(128, 2.0, of_bound=0.5))
-    said = "holds edge256 up: at most, work of the matrix engines takes 10 % of the estimated time"
-    assert any(said in sentence for sentence in answer(study.frame, study.by_name))
+    said = "waiting for the first operands takes 70 % of the matrix engines' time"
+    assert f"What holds edge256 up: {said}." in answer(study.frame, study.by_name)
+    # Compared with estimates it has the bound, as they know no waits.
+    held = verdict(records(like_with_like(study.frame))[0])
+    assert (held.cause, held.estimated) == ("matrix", True)
 
 
 @pytest.mark.parametrize("whole", [[RAN], []])
