@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -273,7 +274,7 @@ def _write_out_products(proto: onnx.ModelProto) -> None:
     shapes = known_shapes(proto)
     nodes: list[onnx.NodeProto] = []
 
-    def made(node: onnx.NodeProto, kind: str, *inputs: str, **said: object) -> str:
+    def made(node: onnx.NodeProto, kind: str, *inputs: str, **said: Any) -> str:
         name = f"{node.name}_{len(nodes)}"
         nodes.append(helper.make_node(kind, inputs, [name], name, **said))
         return name

@@ -17,6 +17,7 @@ from compiler.target.machine import no_products, vector_lacks
 from compiler.tensor_ir.nest import (
     Access,
     Affine,
+    Array,
     Dim,
     Nest,
     Storage,
@@ -45,17 +46,12 @@ def as_window(
     if axis is None or no_products(nest, tensors, arch) is None:
         return None
     left, right = nest.operands
-    matrix = np.asarray(tensors[right.tensor].data)
-    made, given = matrix.shape
-    count = math.gcd(made, given)
-    period, step = made // count, given // count
-    rows, columns = np.nonzero(matrix)
-    reach = columns - rows // period * step
-    if not rows.size or (width := int(reach.max() - reach.min()) + 1) * WORTH > given:
+    found = _band(np.asarray(tensors[right.tensor].data))
+    if found is None:
         return None
-    first = int(reach.min())
-    weights = np.zeros((made, width), matrix.dtype)
-    weights[rows, reach - first] = matrix[rows, columns]
+    weights, step, first = found
+    shape = weights.shape
+    _, period, width = shape
 
     def moved(affine: Affine) -> Affine:
         return replace(affine, terms=tuple((d + (d > axis), f) for d, f in affine.terms))
@@ -65,7 +61,7 @@ def as_window(
     walked = next(n for n, each in enumerate(left.index) if each.coefficient(nest.rank))
     index = tuple(place if n == walked else moved(each) for n, each in enumerate(left.index))
     band, result = f"{nest.tensor}.band", tensors[nest.tensor]
-    shape, storage = (count, period, width), result.storage
+    storage = result.storage
     inner = storage.strides[axis]
     ends = slice(None, axis), slice(axis + 1, None)
     split, strides = (
@@ -84,7 +80,7 @@ def as_window(
     )
     constant = replace(
         tensors[right.tensor], name=band, shape=shape, storage=Storage(band, 0, row_major(shape)),
-        data=weights.reshape(shape), exact=None,
+        data=weights, exact=None,
     )  # fmt: skip
     seen = replace(
         result, name=window.tensor, shape=split, storage=replace(storage, strides=strides)
@@ -95,6 +91,21 @@ def as_window(
     tensors.update(new)
     buffers[band] = constant.elements
     return window
+
+
+def _band(matrix: Array) -> tuple[Array, int, int] | None:
+    """What stands in the rows of a matrix around a diagonal, as [period, row, place], how many
+    columns a period moves on, and where the first begins; None where that is most of it."""
+    made, given = matrix.shape
+    count = math.gcd(made, given)
+    period, step = made // count, given // count
+    rows, columns = np.nonzero(matrix)
+    reach = columns - rows // period * step
+    if not rows.size or (width := int(reach.max() - reach.min()) + 1) * WORTH > given:
+        return None
+    weights = np.zeros((made, width), matrix.dtype)
+    weights[rows, reach - reach.min()] = matrix[rows, columns]
+    return weights.reshape(count, period, width), step, int(reach.min())
 
 
 def _row_axis(nest: Nest, tensors: Mapping[str, Tensor]) -> int | None:

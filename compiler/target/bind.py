@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.cost.transfer import Path
+from compiler.cost.transfer import CopyShape, Path
 from compiler.passes import ContractBroken, ensured
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import axis_of
 from compiler.target.machine import (
     array_takes,
     contraction_ways,
@@ -77,12 +76,14 @@ def _moved_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[flo
     """Cycles of a move by copy engines, which handle each run apart that is one on both sides, and
     by the vector engine between copies of rows as they are stored; infinite where it cannot."""
     read, made = nest.operands[0], tensors[nest.tensor]
-    source = tensors[read.tensor]
-    walked = [axis_of(read, dim) for dim in order_of(made.shape, made.storage.strides)]
-    order = [axis for axis in walked if axis is not None]
-    order = [*(axis for axis in range(len(source.shape)) if axis not in order), *order]
-    way = Path(arch, 1, "dram", "local")
-    straight, turned = (float(way.box(source, source.shape, each).cycles) for each in ((), order))
+    source = tensors[read.tensor].storage.strides
+    walked = [
+        (nest.shape[d], made.storage.strides[d],
+         sum(at.coefficient(d) * stride for at, stride in zip(read.index, source, strict=True)))
+        for d in reversed(order_of(made.shape, made.storage.strides))
+    ]  # fmt: skip
+    straight = float(Path(arch, 1, "dram", "local").box(made, made.shape).cycles)
+    turned = max(straight, float(CopyShape.of(walked).pieces))
     if turned <= straight or vector_lacks(nest, tensors, arch, finishing=False) is not None:
         return turned, math.inf
     work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
