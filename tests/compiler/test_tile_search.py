@@ -9,6 +9,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx
 import pytest
 from blocks import blocks
@@ -20,7 +21,7 @@ from networks import Net
 from compiler.api import compile_model
 from compiler.codegen.nodes import segments
 from compiler.context import CompileOptions, Context
-from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.multicast import Cores, MulticastRoute, find_multicast_route
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.geometry.cuts import boxes, grids
@@ -29,10 +30,12 @@ from compiler.lowering.lower import lower
 from compiler.options import Stages
 from compiler.pipeline import bind, fuse_tails, nests, prepared
 from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.tiling import choose_tiles
+from compiler.schedule.tiling.candidates import choices
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
 from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.schedule.tiling.layer_mapping import MappingCache
-from compiler.schedule.tiling.layer_price import TilePrices
+from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price, prices_of
 from compiler.schedule.tiling.objective import SCORES
 from compiler.schedule.tiling.timeline import GroupTimeline, TileWork
 from compiler.schedule_ir.group import Group
@@ -70,6 +73,44 @@ def test_a_share_with_more_room_is_never_slower_and_fits_its_room() -> None:
     found = [front.within(room) for room in rooms]
     assert all(share is not None and share.need <= r for share, r in zip(found, rooms, strict=True))
     assert found[0] is smallest or found[0] == smallest
+
+
+def test_splits_priced_at_once_have_the_prices_that_each_has_alone() -> None:
+    """Parts of 1 to 8 of 21 rows and 24 channels, which share loads or not, even and uneven."""
+    layer = convolution(21, 3, (1, 1), 1)
+    arch = machine(cores=8, among="load")
+    way = find_multicast_route(arch, 1.0)
+    assert way is not None
+    shape, asked = layer.result.shape, []
+    for grid in grids(shape, [1, 2, 3], 8):
+        parts = boxes(shape, grid, {})
+        box = tuple(max(size for _, size in column) for column in zip(*parts, strict=True))
+        problem = TilingProblem(layer, arch, box, Cores.of(parts, way), 2)
+        asked.append((problem, choices(problem)))
+    assert len({problem.alike_with for problem, _ in asked}) < len(asked)  # so some are together
+    for one, together in zip(asked, prices_of(asked), strict=True):
+        for column, alone in zip(together, price(*one), strict=True):
+            shape = one[1].shape
+            assert np.array_equal(np.broadcast_to(column, shape), np.broadcast_to(alone, shape))
+
+
+def test_what_nothing_loads_is_tried_in_one_order() -> None:
+    layer = convolution(24, 3, (1, 1), 1)
+    held = frozenset({*layer.inputs, layer.result.name})
+    for tensors, orders in ((held, 1), (held - {layer.head.operands[0].tensor}, 2)):
+        problem = TilingProblem(layer, machine(), layer.result.shape, Cores(1), 2, held=tensors)
+        assert np.size(choices(problem).order) == orders
+
+
+def test_a_layer_beside_more_that_is_kept_is_not_priced_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search, group = GroupCosts(machine(), Stages()).search, chain(1, 24, 8)
+    first = list(search.candidates(group))
+    assert first
+    monkeypatch.setattr(choose_tiles, "prices_of", lambda asked: [])  # else too few of them
+    beside = replace(group, reserved={"local": 1024})
+    assert [made.estimate for made in search.candidates(beside)] == [s.estimate for s in first]
 
 
 @pytest.mark.parametrize("cores", [1, 2])
