@@ -397,7 +397,8 @@ class _UseTable:
         )
         numbers = np.array([attrgetter(*fields)(u) for u in uses]).T
         parts = np.array([u.part or _WHOLE for u in uses]).T
-        return cls(names, engine, node, *numbers, memory, buffer, *parts)
+        columns: tuple[Ints, ...] = (*numbers, memory, buffer, *parts)
+        return cls(names, engine, node, *columns)
 
     def conflict(self, first: int, end: int) -> Mask:
         """Of uses before `end` with those from `first` on: common bytes, one writes, different
@@ -405,9 +406,10 @@ class _UseTable:
         a, b = np.s_[:end, None], np.s_[first:end]
         meeting = (self.buffer[a] != self.buffer[b]) | (self.cut[a] != self.cut[b])
         meeting |= (self.first[a] < self.last[b]) & (self.first[b] < self.last[a])
-        conflict = (self.memory[a] == self.memory[b]) & (self.engine[a] != self.engine[b])
+        conflict: Mask = (self.memory[a] == self.memory[b]) & (self.engine[a] != self.engine[b])
         conflict &= (self.low[a] < self.high[b]) & (self.low[b] < self.high[a])
-        return conflict & meeting & ((self.write[a] | self.write[b]) > 0)
+        conflict &= meeting & ((self.write[a] | self.write[b]) > 0)
+        return conflict
 
     def ahead(self) -> Iterator[tuple[int, Mask]]:
         """(first b, pairs) of what comes before something else in one iteration."""

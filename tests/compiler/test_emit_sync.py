@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,20 @@ def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:
         *(c for c in found if not c.distance),
         TokenChain("matrix", "load", 1, (3,), (0,)),
     ]
+
+
+def test_uses_compared_in_blocks_give_the_chains_of_all_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engines = cycle(["load", "matrix", "vector", "store"])
+    steps = tuple(
+        touch(engine, use("x", 16 * (n % 5), write=n % 3 == 0), use("y", 16 * (n % 7), write=False))
+        for n, engine in zip(range(40), engines, strict=False)
+    )
+    whole = chains.__wrapped__(steps, 0)
+    monkeypatch.setattr("compiler.codegen.tokens._ROWS", 3)
+    assert chains.__wrapped__(steps, 0) == whole
+    assert len(whole) > 4
 
 
 def test_chains_of_different_distances_never_share_a_token() -> None:

@@ -191,9 +191,9 @@ class Outlines:
 
     def of(self, group: Group) -> Outline:
         """What all groups have in common that have the same schedules as `group`."""
-        return self.named(group)[0]
+        return self.with_names(group)[0]
 
-    def named(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
+    def with_names(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
         """The same, and the tensors and the buffers to which its numbers belong."""
         names: dict[str, int] = {}
         buffers: dict[str, int] = {}
