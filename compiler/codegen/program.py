@@ -237,7 +237,7 @@ class ProgramCode(OffChip):
         """What a group's trees depend on but for names and numbers, and what these are."""
         plan, follows = step.plan, self.following[number]
         schedule, buffers = plan.schedule, tuple(plan.buffers)
-        outline, tensors, far = self._alike.named(schedule.group)
+        outline, tensors, far = self._alike.with_names(schedule.group)
         packed = (pack for pack in self.packs[number] if pack is not None)
         far += tuple(name for pack in packed for name in pack.buffers)
         addresses = tuple(map(self.dram.get, far))

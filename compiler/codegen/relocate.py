@@ -73,7 +73,7 @@ class EmittedGroup:
     def at(self, site: GroupSite, names: Names, origins: Mapping[str, str]) -> list[list[Node]]:
         """The trees of the group at `site`, which is like this one; `origins` are the names of the
         model's nodes that make its tensors."""
-        moved = _Moved(self.site, site, self.variables)
+        moved = _Relocation(self.site, site, self.variables)
         names.number += self.variables
         for (origin, form), work in self.works:
             names.works[origin + moved.origins, form] = work
@@ -89,7 +89,7 @@ def _newest(known: dict[Key, Value], before: int) -> list[tuple[Key, Value]]:
     return [(key, known[key]) for key in reversed(keys)]
 
 
-class _Moved:
+class _Relocation:
     """Everything in the trees of the group at `old` as that of the one at `new`."""
 
     def __init__(self, old: GroupSite, new: GroupSite, variables: int) -> None:

@@ -203,9 +203,9 @@ class Outlines:
         """Number of all groups that have the same schedules as one."""
 
     def _number(self, group: Group) -> int:
-        return self._numbers.setdefault(self.named(group)[0], len(self._numbers))
+        return self._numbers.setdefault(self.with_names(group)[0], len(self._numbers))
 
-    def named(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
+    def with_names(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
         """What all groups have in common that have the same schedules as `group`, and the tensors
         and the buffers to which its numbers belong."""
         names: dict[str, int] = {}
