@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import EllipsisType
 from typing import Any
 
@@ -27,6 +28,7 @@ def function_of(nest: Nest) -> Function:
     return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
 
 
+@lru_cache(maxsize=1 << 12)
 def code(scale: float | None, zero: int, dtype: str = "fp32") -> Operand:
     """An operand that only states an encoding."""
     return Operand("", Address(0), (), (), dtype, scale, zero)

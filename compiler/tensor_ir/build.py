@@ -337,6 +337,8 @@ def _loops(access: Access) -> set[int]:
 
 def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
     """`nest` with every read of `view` as one of `base`."""
+    if all(access.tensor != view.name for access in nest.reads):
+        return nest
 
     def changed(access: Access) -> Access | None:
         if access.tensor != view.name:

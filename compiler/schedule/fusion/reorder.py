@@ -115,8 +115,8 @@ class _Live:
     @cached_property
     def users(self) -> list[int]:
         """What may be able to run once a part has: nothing lies between."""
-        up, every = self.net.ancestors, self.net.descendants
-        return [union(1 << j for j in members(down) if not down & up[j]) for down in every]
+        up, parts = self.net.ancestors, zip(self.net.after, self.net.descendants, strict=True)
+        return [union(1 << j for j in members(own) if not down & up[j]) for own, down in parts]
 
     def change(self, done: int, part: int) -> int:
         """Bytes that are live more once `part` has run after `done`."""
