@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from archgen.cli.explain import schema
+from archgen.cli.machines import schema
 from archgen.schema import ArchError, load_arch, load_archs, shipped_names
 from archgen.schema.json_schema import file_schema
 from archgen.schema.load import shipped_folder
