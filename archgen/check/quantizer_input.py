@@ -274,7 +274,7 @@ def _write_out_products(proto: onnx.ModelProto) -> None:
     shapes = known_shapes(proto)
     nodes: list[onnx.NodeProto] = []
 
-    def made(node: onnx.NodeProto, kind: str, *inputs: str, **said: Any) -> str:
+    def added(node: onnx.NodeProto, kind: str, *inputs: str, **said: Any) -> str:
         name = f"{node.name}_{len(nodes)}"
         nodes.append(helper.make_node(kind, inputs, [name], name, **said))
         return name
@@ -282,11 +282,11 @@ def _write_out_products(proto: onnx.ModelProto) -> None:
     def reshaped(node: onnx.NodeProto, value: str, shape: list[int]) -> str:
         name = f"{node.name}_{len(nodes)}_shape"
         proto.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
-        return made(node, "Reshape", value, name)
+        return added(node, "Reshape", value, name)
 
     for node in proto.graph.node:
         if node.op_type == "Gemm" and attribute(node, "transA", 0):
-            node.input[0] = made(node, "Transpose", node.input[0], perm=[1, 0])
+            node.input[0] = added(node, "Transpose", node.input[0], perm=[1, 0])
             kept = [entry for entry in node.attribute if entry.name != "transA"]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -295,11 +295,11 @@ def _write_out_products(proto: onnx.ModelProto) -> None:
             nodes.append(node)
             continue
         sides = [
-            reshaped(node, made(node, "Transpose", name, perm=order), shape)
+            reshaped(node, added(node, "Transpose", name, perm=order), shape)
             for name, (order, shape) in zip(node.input, found[:2], strict=True)
         ]
         order, shape = found[2]
-        whole = reshaped(node, made(node, "MatMul", *sides), shape)
+        whole = reshaped(node, added(node, "MatMul", *sides), shape)
         nodes.append(helper.make_node("Transpose", [whole], node.output, node.name, perm=order))
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)

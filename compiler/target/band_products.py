@@ -53,13 +53,13 @@ def as_window(
     shape = weights.shape
     _, period, width = shape
 
-    def moved(affine: Affine) -> Affine:
+    def shifted(affine: Affine) -> Affine:
         return replace(affine, terms=tuple((d + (d > axis), f) for d, f in affine.terms))
 
     tap = nest.rank + 1
     place = Affine(((axis, step), (tap, 1)), first)
     walked = next(n for n, each in enumerate(left.index) if each.coefficient(nest.rank))
-    index = tuple(place if n == walked else moved(each) for n, each in enumerate(left.index))
+    index = tuple(place if n == walked else shifted(each) for n, each in enumerate(left.index))
     band, result = f"{nest.tensor}.band", tensors[nest.tensor]
     storage = result.storage
     inner = storage.strides[axis]

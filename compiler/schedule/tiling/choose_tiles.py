@@ -154,13 +154,13 @@ class GroupSearch:
         splits, outlined = self._layer_splits(layer, group), self.outlines.layer(layer)
         key = outlined.number, outlined.renamed(group.shared)
         missing = [parts for parts in splits if (*key, parts) not in self.ways]
-        for parts, found in zip(missing, self._ways(group, missing), strict=True):
+        for parts, found in zip(missing, self._priced_loops(group, missing), strict=True):
             self.ways[*key, parts] = list(found)
         for parts in splits:
             for loops, estimate in self.ways[*key, parts]:
                 yield single(Tiled(layer, loops, parts, estimate), group)
 
-    def _ways(self, group: Group, splits: Sequence[Parts]) -> Iterator[Iterator[Way]]:
+    def _priced_loops(self, group: Group, splits: Sequence[Parts]) -> Iterator[Iterator[Way]]:
         """Of each split of a layer, loops that are worth a look, and what they take."""
         breadth, columns = self.tiles.breadth, COLUMNS[self.tiles.objective]
         (layer,), problems = group.layers, []
