@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 87_454, "files": 417, "thin files": 2, "lines of tests": 38_567,
+    "lines": 88_616, "files": 423, "thin files": 3, "lines of tests": 39_052,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -28,6 +28,9 @@ BUDGET = {
 Raised for whole LLMs, many cores and what is guessed: iterations that repeat are not simulated
 (`simmodel.machine.steady`, 780 lines, tests 410), weights are made when they are needed (610, tests
 130), ranges of what is assumed and `archgen calibrate` (510, tests 150), titles of pictures (210).
+Then for equal layers that are emitted once (290), more that int8 networks multiply and windows of
+band matrices (390), modules without numpy, for a quick start (150), what DRAM loses (100), splits
+that are priced at once (95), uses of a token by kind (85).
 """
 THIN = 60
 VAGUE = frozenset({

@@ -54,7 +54,7 @@ def best_of(
         ranked = sorted((r for r in own if of(r) > 0), key=of, reverse=more)
         if ranked:
             ends.append([(names[id(row)], of(row)) for row in ranked[:2]])
-    if not ends or max(map(len, ends)) < min(2, len(ends)):  # one machine on several networks
+    if not ends:
         return ""
     if len(ends) > 1 and not any(rest for _, *rest in ends):
         values = [value for (_, value), *_ in ends]

@@ -329,6 +329,11 @@ class Pick:
     index: str
     axis: int
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of what it is about, also constants, which are no inputs of its node."""
+        return self.table, self.index
+
 
 @dataclass(frozen=True)
 class Put(Pick):
@@ -339,6 +344,10 @@ class Put(Pick):
     update: str
     block: bool = False
     """As of `RowPlacement`."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return *super().tensors, self.given, self.update
 
 
 @dataclass(frozen=True)

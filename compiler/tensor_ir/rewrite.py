@@ -58,7 +58,7 @@ def with_steps(graph: NestGraph, steps: Iterable[Step | None]) -> NestGraph:
         used.update(reads_of(step))
         used.update(writes_of(step))
         if isinstance(step, HostNode) and step.pick is not None:
-            used |= {step.pick.table, step.pick.index}
+            used.update(step.pick.tensors)
     buffers = {graph.buffer_of(name) for name in used}
     tensors = {n: t for n, t in graph.tensors.items() if t.storage.buffer in buffers}
     sizes = {name: size for name, size in graph.buffers.items() if name in buffers}

@@ -343,6 +343,21 @@ def test_a_row_is_written_in_place_however_its_place_is_said(place: str, put: st
     assert simulate(made.program, WITH).traffic["dram.write"] < 16 * 64
 
 
+def test_a_row_of_constants_is_put_too() -> None:
+    """A constant stands in the payload and is no input of its node; its row is copied by itself."""
+    proto = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[64, 16] past, int64[1, 1] at) => (float[64, 16] y) <float[1, 16] row = {
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}> {
+            y = ScatterND (past, at, row)
+        }"""
+    )
+    feeds = feeds_of(proto) | {"at": np.array([[37]])}
+    made, found = executed(proto, feeds, WITH, CompileOptions())
+    agree(found, ReferenceEvaluator(proto).run(None, feeds), 0, 0)
+    assert not made.host
+
+
 def test_what_is_read_later_is_copied_first() -> None:
     """The cache as it was is an operand behind the new rows: then it may not be changed."""
     proto = scattered((1, 3, 64, 16), 1, True)
