@@ -58,7 +58,8 @@ def best_of(
         return ""
     if len(ends) > 1 and not any(rest for _, *rest in ends):
         values = [value for (_, value), *_ in ends]
-        return f"{shown(min(values))} to {shown(max(values))} {unit}"
+        low, high = shown(min(values)), shown(max(values))
+        return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
     if len(ends) > 1:
         firsts = [first for (first, _), *_ in ends]
         most = max(dict.fromkeys(firsts), key=firsts.count)
