@@ -513,6 +513,11 @@ def _strides(
 ) -> dict[str, tuple[int, ...]]:
     """Per tensor, the step of one turn of the outermost loop; raises Unwalkable unless tiles are
     alike."""
+    if (
+        first.holds.keys() - still != second.holds.keys() - still
+        or first.out.keys() != second.out.keys()
+    ):
+        raise Unwalkable("the outer loop is not regular")
     moved: dict[str, tuple[TileBoxes, TileBoxes]] = {
         n: (own, second.holds[n]) for n, own in first.holds.items() if n not in still
     }

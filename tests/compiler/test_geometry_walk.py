@@ -136,6 +136,17 @@ def test_outer_loops_must_divide() -> None:
     assert walked.strides[group.results[0]] == (1, 0, 0, 0)
 
 
+def test_an_outer_turn_that_reads_nothing_is_not_like_the_first() -> None:
+    """A second sample that is all border needs nothing of the input that the first one holds."""
+    net = Net()
+    x = net.input(1, 1, 8, 1)
+    low = conv(net, x, 1, (3, 1), pads=(1, 0, 1, 0), bias=False)
+    group = group_of(net.model(net.op("Pad", low, net.const([0, 0, 0, 0, 1, 0, 0, 0], np.int64))))
+    loops = (OuterLoop(0, 1), OuterLoop(2, 4, rolling=True))
+    with pytest.raises(Unwalkable, match="not regular"):
+        TileTracer(group, frozenset({x})).walk(loops, ((0, 2), (0, 1), (0, 8), (0, 1)))
+
+
 def test_a_result_without_the_axis_is_made_in_one_tile() -> None:
     net = Net()
     low = net.op("Relu", net.input(8, 6))
