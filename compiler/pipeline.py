@@ -49,7 +49,7 @@ from compiler.target.bind import unsupported
 from compiler.target.group_facts import Unholdable
 from compiler.target.machine import between_type, real_type
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 
 GROUPED = ("homes", "keep", "pin", "fuse")

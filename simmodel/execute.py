@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch.dtype import NUMPY, PACKED, is_float, pack, unpack
+from simmodel.arch.dtype import NUMPY, pack, unpack
+from simmodel.arch.element_types import PACKED, is_float
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
 from simmodel.isa import Arrive, HostCall, Instruction, View

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.errors import Impossible
 from simmodel.isa import MatrixInstruction, Product

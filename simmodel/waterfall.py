@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.metrics import compulsory_bytes, compute_cycles, products
 from simmodel.program.program import Program

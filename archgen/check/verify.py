@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from archgen.check.reference import Detached, detached
 from archgen.zoo.shapes import bodies, port_of
 from compiler import api
-from simmodel.arch.dtype import EPSILON, NAMES, NUMPY
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.element_types import EPSILON
 
 Array = NDArray[Any]
 SHOWN = 3

@@ -37,7 +37,7 @@ from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
 from compiler import api
 from compiler.api import at_node, operator_name
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 NEWEST_IR = int(onnx.IR_VERSION)

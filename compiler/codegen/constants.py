@@ -24,8 +24,8 @@ from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order
 from compiler.target.narrow_weights import fits_tiles, row_of
 from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor
-from simmodel.arch.dtype import bytes_for, per_byte, size_of
 from simmodel.arch.dtype import pack as pack_elements
+from simmodel.arch.element_types import bytes_for, per_byte, size_of
 from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 from simmodel.isa.region import Address, Operand
 

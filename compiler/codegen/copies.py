@@ -22,7 +22,7 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.loops.split import runs
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Nest, Picked, Tensor, dense
-from simmodel.arch.dtype import bytes_for, per_byte, size_of
+from simmodel.arch.element_types import bytes_for, per_byte, size_of
 from simmodel.isa import Binary, Copy, Gather, Item, Loop, Scatter, Unary
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand, replace

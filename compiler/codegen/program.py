@@ -36,7 +36,7 @@ from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.tensor_ir.demand import Demanded, demanded
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.isa.region import Operand, Register

@@ -27,7 +27,7 @@ from compiler.geometry.boxes import (
 from compiler.plan.make_plan import Compute, LayerPlan
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Tensor
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.region import Address, Operand, Ring, Terms, replace
 from simmodel.program.program import TileLoop

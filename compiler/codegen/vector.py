@@ -21,7 +21,7 @@ from compiler.target.layout import links_of
 from compiler.target.loops.split import SplitInstruction
 from compiler.target.machine import form_of, joins_in_place, step_between
 from compiler.target.vector import kept_dims, lane_of
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 from simmodel.isa import (
     Binary,
     Item,

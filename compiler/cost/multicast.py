@@ -29,7 +29,7 @@ from compiler.geometry.cuts import channel_axis
 from compiler.geometry.tile_trace import TileTracer
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box, empty
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.copy import link_latency
 

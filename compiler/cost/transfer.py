@@ -29,7 +29,7 @@ from compiler.cost.overlap import (
     shared_rate,
 )
 from compiler.tensor_ir.nest import RowPlacement, Tensor, order_of
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.isa.base import granule
 from simmodel.isa.copy import least_cycles

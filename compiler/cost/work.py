@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.matrix_cycles import depthwise_cycles as native_cycles
 from simmodel.arch.matrix_cycles import product_cycles, tile_limits
 from simmodel.arch.record import Arch

@@ -19,7 +19,7 @@ from compiler.target.array_mapping import joining, roles
 from compiler.target.machine import product_extents
 from compiler.target.vector import OperandLayout, VectorWork
 from compiler.tensor_ir.nest import Nest, Tensor
-from simmodel.arch.dtype import accumulator_of, product_type, size_of
+from simmodel.arch.element_types import accumulator_of, product_type, size_of
 from simmodel.arch.matrix_cycles import streams, tile_limits
 from simmodel.arch.record import Arch
 from simmodel.trace import Events

@@ -33,7 +33,7 @@ from compiler.target.machine import array_takes
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.trace import Events
 

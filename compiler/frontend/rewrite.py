@@ -19,7 +19,7 @@ import onnx_ir as ir
 from compiler.errors import at_node, on, operator_name
 from compiler.frontend.shapes import infer_node
 from compiler.passes import ContractBroken, Pass, Result
-from simmodel.arch.dtype import EPSILON
+from simmodel.arch.element_types import EPSILON
 from simmodel.arch.lazy_array import LazyArray, cast
 
 ARCHGEN = "archgen"

@@ -20,7 +20,7 @@ from compiler.geometry.boxes import group_needs
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box, union
 from compiler.tensor_ir.nest import Tensor
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 Boxes = dict[str, Box]

@@ -23,7 +23,7 @@ from compiler.frontend.quantization.narrow_constants import narrow_of
 from compiler.lowering.node import Lowering, Node, NoNest, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import AnyArray, transformed
 
 # Windows that slide.

@@ -14,7 +14,8 @@ from compiler.lowering.node import Lowering, Node, NoNest, numpy_type, port_type
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import Array, Tensor
 from simmodel.arch.base import Registry
-from simmodel.arch.dtype import NAMES, NUMPY, is_float, largest, limits
+from simmodel.arch.dtype import NAMES, NUMPY, largest, limits
+from simmodel.arch.element_types import is_float
 
 # Conversions to types of a byte or less, which memories and ports hold and no engine computes in.
 

@@ -31,7 +31,7 @@ from compiler.frontend.rewrite import Array, static_shape
 from compiler.lowering.elementwise import BINARY, UNARY
 from compiler.lowering.node import Node, NoNest
 from compiler.tensor_ir.nest import Access, Affine, Dim, Nest, Tensor
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 
 
 def lower_expression(node: Node) -> None:

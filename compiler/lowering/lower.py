@@ -33,7 +33,8 @@ from compiler.lowering.node import (
 from compiler.tensor_ir.build import NestGraphBuilder
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.base import Registry
-from simmodel.arch.dtype import NAMES, WIDER
+from simmodel.arch.dtype import NAMES
+from simmodel.arch.element_types import WIDER
 from simmodel.arch.lazy_array import cast
 
 TABLE: dict[str, Lowering] = Registry(

@@ -14,7 +14,8 @@ from compiler.frontend.rewrite import UNIT, lazy, terms_of
 from compiler.passes import Count
 from compiler.tensor_ir.build import NestGraphBuilder, reshaped
 from compiler.tensor_ir.nest import Array, Tensor
-from simmodel.arch.dtype import NAMES, NUMPY, WIDER, widened
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.element_types import WIDER, widened
 from simmodel.arch.lazy_array import LazyArray, cast
 
 

@@ -20,7 +20,7 @@ from compiler.lowering.contraction import (
 )
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.nest import Access, Array, Dim, Nest, Tensor, at, order_of
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 
 REDUCE = {
     "ReduceMean": "sum", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",

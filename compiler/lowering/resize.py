@@ -18,7 +18,7 @@ from compiler.frontend.reference_types import open_session
 from compiler.lowering.movement import order_like, repeated, take
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.nest import Access, Affine, Array, Dim, Nest, Tensor, at
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 
 
 def resize(node: Node) -> None:

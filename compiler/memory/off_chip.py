@@ -16,7 +16,7 @@ from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, place
 from compiler.schedule_ir.group import Shared
 from compiler.tensor_ir.nest import HostNode, NestGraph
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes

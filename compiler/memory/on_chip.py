@@ -35,7 +35,7 @@ from compiler.schedule.residency.buffer import (
     lowest_gap,
 )
 from compiler.tensor_ir.nest import HostNode
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch, Memory
 
 # Whether buffers can lie where they are said to: a check that knows nothing of who placed them.

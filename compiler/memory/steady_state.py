@@ -21,7 +21,7 @@ from compiler.plan.make_plan import Compute, LayerPlan, Plan, symbolic
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.array_mapping import roles
 from compiler.target.machine import form_of
-from simmodel.arch.dtype import product_type, size_of
+from simmodel.arch.element_types import product_type, size_of
 from simmodel.arch.matrix_cycles import product_cycles, streams
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule

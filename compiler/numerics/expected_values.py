@@ -42,7 +42,8 @@ from compiler.tensor_ir.interpreter import (
     with_rows,
 )
 from compiler.tensor_ir.nest import Access, Array, HostNode, Nest, NestGraph, Pick, Put
-from simmodel.arch.dtype import FLOATS, NAMES, NUMPY
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.element_types import FLOATS
 from simmodel.isa.base import encode
 from simmodel.isa.forms import elementwise_form
 

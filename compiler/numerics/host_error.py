@@ -15,7 +15,8 @@ from onnx import helper, numpy_helper
 from compiler.frontend.reference_types import nodes_within
 from compiler.tensor_ir.interpreter import Host
 from compiler.tensor_ir.nest import Array, HostNode
-from simmodel.arch.dtype import EPSILON, FLOATS, NAMES
+from simmodel.arch.dtype import NAMES
+from simmodel.arch.element_types import EPSILON, FLOATS
 
 _ROUNDINGS = 32.0
 """Of fp32, within an operator of the reference."""

@@ -40,7 +40,8 @@ from compiler.tensor_ir.interpreter import (
     within_loops,
 )
 from compiler.tensor_ir.nest import Access, Array, Nest, at
-from simmodel.arch.dtype import EPSILON, NAMES, limits, real_limits
+from simmodel.arch.dtype import NAMES, limits, real_limits
+from simmodel.arch.element_types import EPSILON
 from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
 from simmodel.isa.functions import REDUCE, Function, Term

@@ -40,7 +40,7 @@ from compiler.target.group_facts import Facts
 from compiler.target.layout import input_strides, links_of, loaded_once, role_of, room_of
 from compiler.target.machine import between_type, temporary_type
 from compiler.tensor_ir.nest import Access, Nest, dense, order_of
-from simmodel.arch.dtype import accumulator_of, is_float, size_of
+from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
 
 

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from compiler.tensor_ir.nest import Access, Nest
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.matrix_cycles import product_cycles
 from simmodel.arch.record import Matrix
 from simmodel.isa.region import Operand

@@ -27,7 +27,7 @@ from compiler.tensor_ir.rewrite import (
     readers,
     with_steps,
 )
-from simmodel.arch.dtype import is_float, size_of
+from simmodel.arch.element_types import is_float, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, definition, elementwise_form
 from simmodel.isa.functions import BINARY, TERNARY, UNARY, Term, functions_in

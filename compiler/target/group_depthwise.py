@@ -34,7 +34,7 @@ from compiler.tensor_ir.nest import (
     row_major,
 )
 from compiler.tensor_ir.rewrite import NestRewrite
-from simmodel.arch.dtype import is_float, size_of
+from simmodel.arch.element_types import is_float, size_of
 from simmodel.arch.lazy_array import transformed
 from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch

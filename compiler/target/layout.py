@@ -19,7 +19,7 @@ from compiler.target.machine import adds_up_in_pieces, array_takes, product_exte
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Nest, Tensor, dense, order_of
 from simmodel.arch.base import MemoryRole
-from simmodel.arch.dtype import product_type, size_of
+from simmodel.arch.element_types import product_type, size_of
 from simmodel.arch.matrix_cycles import product_cycles, streams
 from simmodel.arch.record import Arch
 

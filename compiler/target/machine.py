@@ -17,14 +17,8 @@ from compiler.target.array_mapping import roles
 from compiler.target.product_tiles import lanes_take
 from compiler.tensor_ir.arithmetic import computes_exactly
 from compiler.tensor_ir.nest import Access, Nest, Tensor
-from simmodel.arch.dtype import (
-    accumulator_of,
-    is_float,
-    limits,
-    multiplies,
-    product_type,
-    size_of,
-)
+from simmodel.arch.dtype import limits
+from simmodel.arch.element_types import accumulator_of, is_float, multiplies, product_type, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import JOINS, UNARY

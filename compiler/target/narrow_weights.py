@@ -17,7 +17,7 @@ from compiler.passes import Omittable
 from compiler.target.array_mapping import axis_of, roles
 from compiler.target.machine import contraction_ways
 from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Tensor
-from simmodel.arch.dtype import PACKED, size_of, widened
+from simmodel.arch.element_types import PACKED, size_of, widened
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
 

@@ -21,7 +21,7 @@ from compiler.target.array_mapping import Roles, roles
 from compiler.target.equal_engines import Columns, largest
 from compiler.target.loops.cover import startup_of
 from compiler.tensor_ir.nest import Nest, Tensor, order_of
-from simmodel.arch.dtype import accumulator_of, size_of
+from simmodel.arch.element_types import accumulator_of, size_of
 from simmodel.arch.record import Arch
 
 _PRODUCT, _CHAINED = "vector.product", "vector.ternary.fma"

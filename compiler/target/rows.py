@@ -25,7 +25,7 @@ from compiler.tensor_ir.nest import (
     Tensor,
 )
 from compiler.tensor_ir.rewrite import NestRewrite
-from simmodel.arch.dtype import PACKED, size_of
+from simmodel.arch.element_types import PACKED, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.copy import INDICES, Gather, Scatter
 from simmodel.isa.forms import cost_of

@@ -45,7 +45,7 @@ from compiler.target.machine import (
     temporary_type,
 )
 from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
-from simmodel.arch.dtype import accumulator_of, is_float, size_of
+from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.trace import Events

@@ -24,7 +24,7 @@ from compiler.tensor_ir.nest import (
     order_of,
 )
 from compiler.tensor_ir.rewrite import NestRewrite, number_access, with_steps, writes_of
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, definition, elementwise_form
 from simmodel.isa.functions import Term

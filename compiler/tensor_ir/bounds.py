@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.tensor_ir.nest import Access, Nest
-from simmodel.arch.dtype import is_float, limits
+from simmodel.arch.dtype import limits
+from simmodel.arch.element_types import is_float
 
 Box = tuple[tuple[int, int], ...]
 """(start, size) per dimension."""

@@ -34,7 +34,8 @@ from compiler.tensor_ir.nest import (
     order_of,
     row_major,
 )
-from simmodel.arch.dtype import NAMES, NUMPY, is_float
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 
 

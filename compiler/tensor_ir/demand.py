@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from compiler.tensor_ir.nest import Access, Nest, NestGraph, Step, Tensor
 from compiler.tensor_ir.rewrite import writes_of
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.int64]

@@ -32,7 +32,8 @@ from compiler.tensor_ir.rewrite import (
     with_steps,
     writes_of,
 )
-from simmodel.arch.dtype import NUMPY, is_float
+from simmodel.arch.dtype import NUMPY
+from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import LazyArray
 
 

@@ -19,7 +19,8 @@ from numpy.lib.stride_tricks import as_strided
 from compiler.tensor_ir.arithmetic import code, computes_exactly, function_of
 from compiler.tensor_ir.bounds import clipped, needed
 from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Pick, Put, Tensor
-from simmodel.arch.dtype import NAMES, NUMPY, is_float, limits
+from simmodel.arch.dtype import NAMES, NUMPY, limits
+from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import AnyArray, cast
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction

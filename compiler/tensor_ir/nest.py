@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.registers import Count
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa.region import Register, Terms
 

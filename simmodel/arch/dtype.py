@@ -1,4 +1,4 @@
-"""Element types as numpy has them, with all of their names (`simmodel.arch.element_types`)."""
+"""Element types as numpy has them, by their names (`simmodel.arch.element_types`)."""
 
 from __future__ import annotations
 
@@ -10,51 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch.element_types import (
-    EPSILON as EPSILON,
-)
-from simmodel.arch.element_types import (
-    FLOATS as FLOATS,
-)
-from simmodel.arch.element_types import (
-    PACKED as PACKED,
-)
-from simmodel.arch.element_types import (
-    PORTS as PORTS,
-)
-from simmodel.arch.element_types import (
-    SIZES as SIZES,
-)
-from simmodel.arch.element_types import (
-    STORED as STORED,
-)
-from simmodel.arch.element_types import (
-    WIDER as WIDER,
-)
-from simmodel.arch.element_types import (
-    accumulator_of as accumulator_of,
-)
-from simmodel.arch.element_types import (
-    bytes_for as bytes_for,
-)
-from simmodel.arch.element_types import (
-    is_float as is_float,
-)
-from simmodel.arch.element_types import (
-    multiplies as multiplies,
-)
-from simmodel.arch.element_types import (
-    per_byte as per_byte,
-)
-from simmodel.arch.element_types import (
-    product_type as product_type,
-)
-from simmodel.arch.element_types import (
-    size_of as size_of,
-)
-from simmodel.arch.element_types import (
-    widened as widened,
-)
+from simmodel.arch.element_types import PACKED
 
 Array = NDArray[Any]
 

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch.dtype import NAMES, PACKED, STORED, is_float, largest, real_limits
+from simmodel.arch.dtype import NAMES, largest, real_limits
+from simmodel.arch.element_types import PACKED, STORED, is_float
 from simmodel.arch.record import Arch, Dram
 from simmodel.isa.operand_rules import Breaches, sound, storable
 from simmodel.isa.region import Operand

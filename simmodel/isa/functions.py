@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from simmodel.arch.base import Registry
-from simmodel.arch.dtype import NUMPY, STORED, is_float
+from simmodel.arch.dtype import NUMPY
+from simmodel.arch.element_types import STORED, is_float
 from simmodel.arch.record import VectorCost
 from simmodel.isa.base import Array
 from simmodel.isa.region import Operand

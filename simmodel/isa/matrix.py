@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from simmodel.arch.dtype import accumulator_of, is_float, product_type
+from simmodel.arch.element_types import accumulator_of, is_float, product_type
 from simmodel.arch.matrix_cycles import depthwise_cycles, product_cycles, streams, tile_limits
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from simmodel.arch.dtype import PACKED, SIZES, accumulator_of, is_float, limits, multiplies
+from simmodel.arch.dtype import limits
+from simmodel.arch.element_types import PACKED, SIZES, accumulator_of, is_float, multiplies
 from simmodel.isa.region import Address, Operand, Terms
 
 Breaches = Iterator[tuple[str, str]]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
 from typing import Any, TypeVar
 
-from simmodel.arch.dtype import per_byte, size_of
+from simmodel.arch.element_types import per_byte, size_of
 
 Record = TypeVar("Record")
 

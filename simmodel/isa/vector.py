@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simmodel.arch.dtype import is_float
+from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
     Array,

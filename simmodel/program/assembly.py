@@ -35,7 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from simmodel.arch.dtype import NAMES, SIZES, size_of
+from simmodel.arch.dtype import NAMES
+from simmodel.arch.element_types import SIZES, size_of
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.base import instructions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from simmodel.arch.dtype import SIZES
+from simmodel.arch.element_types import SIZES
 from simmodel.arch.record import Arch, Memory
 from simmodel.errors import Finding
 from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction

@@ -31,7 +31,7 @@ from compiler.estimate.network_bound import Demands, attainable, room
 from compiler.schedule_ir.layer import Layer
 from compiler.target.array_mapping import roles
 from compiler.tensor_ir.nest import Nest
-from simmodel.arch.dtype import product_type
+from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 
 PIECE = 4096

@@ -48,7 +48,8 @@ from archgen.models.load import ModelError
 from archgen.schema import load_arch
 from compiler.api import CompilerError, other_ports
 from compiler.frontend.reference_types import outside
-from simmodel.arch.dtype import EPSILON, NAMES
+from simmodel.arch.dtype import NAMES
+from simmodel.arch.element_types import EPSILON
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER / "onnx_nodes.txt"

@@ -26,7 +26,7 @@ from archgen.toolchain import STANDARD, Compiled, Request, compiled_report
 from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.options import Stages
 from compiler.schedule_ir.schedule import Estimate
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.metrics import Metrics, measure

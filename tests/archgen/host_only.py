@@ -25,7 +25,8 @@ from archgen.cli.main import cli, complain
 from archgen.toolchain import Compiled, Request, Toolchain, execute
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
-from simmodel.arch.dtype import NAMES, size_of
+from simmodel.arch.dtype import NAMES
+from simmodel.arch.element_types import size_of
 from simmodel.isa import HostCall
 from simmodel.isa.region import Address, Operand, contiguous
 from simmodel.machine.run import simulate

@@ -31,7 +31,7 @@ from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import shipped_table
 from archgen.outcomes.rows import energy_row
 from archgen.schema import load_arch, load_archs, shipped_names
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import Binary, Copy, Gemm, Item, Loop, Unary, Window
 from simmodel.isa.region import Address, Operand, contiguous

@@ -27,7 +27,7 @@ from archgen.check.reference import run_node
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.options import Stages
 from compiler.target.place_on_host import PlaceOnHost
-from simmodel.arch.dtype import SIZES
+from simmodel.arch.element_types import SIZES
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed
 from simmodel.execute import allocate, execute

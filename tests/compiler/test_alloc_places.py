@@ -24,7 +24,7 @@ from compiler.schedule.residency.buffer import (
 )
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import OuterLoop
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 

@@ -14,7 +14,8 @@ from networks import Net, check, refused
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.errors import DoesNotFit, UnsupportedModel
-from simmodel.arch.dtype import NUMPY, STORED, bytes_for
+from simmodel.arch.dtype import NUMPY
+from simmodel.arch.element_types import STORED, bytes_for
 from simmodel.arch.record import Arch
 
 KINDS = ("int8", "uint8", "int4", "uint4", "fp8e4m3", "fp8e5m2")

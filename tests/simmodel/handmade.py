@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await, Copy, Gemm, Instruction, Item, Loop, Sync, Unary
 from simmodel.isa.region import Address, Operand, Ring, contiguous

@@ -11,18 +11,8 @@ from handmade import at, constant, machine, port, program
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmodel.arch.dtype import (
-    NUMPY,
-    PACKED,
-    SIZES,
-    STORED,
-    bytes_for,
-    largest,
-    limits,
-    pack,
-    unpack,
-    widened,
-)
+from simmodel.arch.dtype import NUMPY, largest, limits, pack, unpack
+from simmodel.arch.element_types import PACKED, SIZES, STORED, bytes_for, widened
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.isa import Binary, Copy, Instruction, Item, Loop, Unary

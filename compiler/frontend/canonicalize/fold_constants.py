@@ -35,7 +35,7 @@ from compiler.frontend.rewrite import (
 )
 from compiler.frontend.shapes import schema_of
 from compiler.passes import Within
-from simmodel.arch.dtype import EPSILON
+from simmodel.arch.element_types import EPSILON
 from simmodel.arch.lazy_array import AnyArray, LazyArray
 
 FOLD_LIMIT = 64 << 20

@@ -24,7 +24,8 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.frontend.rewrite import Array, const, input_of, int_attr, ints_attr, is_op, required
-from simmodel.arch.dtype import NAMES, NUMPY, bytes_for, is_float, per_byte, size_of
+from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.element_types import bytes_for, is_float, per_byte, size_of
 
 UNITS = 8
 """Units into which a tile is cut at least, where its blocks let it."""

@@ -19,7 +19,7 @@ import numpy as np
 from compiler.schedule_ir.group import Group, grouped
 from compiler.schedule_ir.layer import Layer, seen_through
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 
 Part = Layer | HostNode
 

@@ -35,7 +35,7 @@ from compiler.tensor_ir.bounds import Box, clipped, raw_value, union
 from compiler.tensor_ir.build import starts_in
 from compiler.tensor_ir.nest import HostNode, NestGraph, Storage, Tensor, dense, order_of
 from compiler.tensor_ir.rewrite import writes_of
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 # What could stay on chip between groups: buffers that groups alone use, and how they lie there.

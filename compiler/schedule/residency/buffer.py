@@ -15,7 +15,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Facts
 from compiler.tensor_ir.nest import dense
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 Place = tuple[int, int]

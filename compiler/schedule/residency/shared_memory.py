@@ -27,7 +27,7 @@ from compiler.schedule.residency.table import (
 )
 from compiler.schedule_ir.group import Group, Shared
 from compiler.tensor_ir.nest import HostNode, NestGraph
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch, SharedMemory
 
 

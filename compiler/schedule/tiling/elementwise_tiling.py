@@ -22,7 +22,7 @@ from compiler.target.layout import left_order, links_of
 from compiler.target.machine import temporary_type
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Nest, order_of
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 Loops = tuple[TileLoop, ...]

@@ -35,7 +35,7 @@ from compiler.schedule_ir.schedule import NOTHING, Estimate, OuterLoop, Schedule
 from compiler.target.group_facts import Facts, ResidentConstant
 from compiler.target.vector import move_cycles
 from compiler.tensor_ir.bounds import Box
-from simmodel.arch.dtype import size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 TAIL = 0.05

@@ -31,7 +31,7 @@ from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import Access, Tensor, order_of
-from simmodel.arch.dtype import accumulator_of, size_of
+from simmodel.arch.element_types import accumulator_of, size_of
 from simmodel.arch.matrix_cycles import streams, tile_limits
 from simmodel.arch.record import Arch
 
