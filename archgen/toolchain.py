@@ -74,6 +74,10 @@ class Compiled:
         default=None, repr=False, compare=False
     )
     """Where lengths are known only when it runs: the program for some, verified."""
+    repeated: Callable[[int], api.BackToBack] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Several inferences one after another in one program; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ def compile_request(request: Request, judge: Judge = traced) -> Compiled:
         found.simulate_s,
         api.bound_of(made, request.arch), api.working_set(made),
         lambda other: api.product_cycles_on(made, other),
+        repeated=lambda inferences: api.back_to_back(made, inferences, request.arch, judge),
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # A network for a machine, and how it is scheduled.
     from compiler.passes import Within
     from compiler.pipeline import compile_model, following_lengths, prepared
     from compiler.schedule.fusion.optimal import STRATEGIES
+    from compiler.search.back_to_back import BackToBack, back_to_back
     from compiler.search.best_program import (
         Best,
         SimulatedProgram,

@@ -362,17 +362,18 @@ def emit(schedule: ScheduledNetwork, ctx: Context) -> tuple[ScheduledNetwork, Pr
         return schedule, code
 
 
-def emit_program(schedule: ScheduledNetwork, ctx: Context) -> ProgramCode:
-    """The program of a schedule as it is; TooFewTokens, or DoesNotFit where DRAM is too small."""
-    code = place_off_chip(schedule, ctx)
+def emit_program(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) -> ProgramCode:
+    """The program of a schedule as it is, which does it so many times; TooFewTokens, or DoesNotFit
+    where DRAM is too small."""
+    code = place_off_chip(schedule, ctx, inferences)
     for step in code.emit_steps():
         code.append(hand_over(multicast(step, ctx), ctx))
     return order_instructions(synchronize(split_loads(code, ctx), ctx), ctx)
 
 
-def place_off_chip(schedule: ScheduledNetwork, ctx: Context) -> ProgramCode:
+def place_off_chip(schedule: ScheduledNetwork, ctx: Context, inferences: int) -> ProgramCode:
     """Constants packed, and addresses in DRAM and shared memory for all that lies there."""
-    return ProgramCode.of(schedule.search.graph, ctx.arch, schedule.steps)
+    return ProgramCode.of(schedule.search.graph, ctx.arch, schedule.steps, inferences)
 
 
 def multicast(step: StepCode, ctx: Context) -> StepCode:

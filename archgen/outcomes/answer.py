@@ -129,6 +129,8 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
         run = "" if ran is None else f", {_digits(number(ran, 'latency_ms'))} ms when it was run"
         takes = f"{_digits(first.time)} ms{said}{_range(row)} for {network}{run}"
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
+        if flying := number(row, "in_flight", 0.0):
+            takes += f" with {flying:.0f} inferences in flight"
     else:
         takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
     lenders = {name: str(row["schedule_from"]) for name, row in first.best.items()

@@ -64,6 +64,8 @@ class Point:
     schedule_from: Arch | None = None
     """The machine that it is compiled for; None: `arch` itself, as for all points that are asked
     for (`archgen.studies.schedule_transfer`)."""
+    in_flight: int = 1
+    """Inferences that follow each other in one program, for `throughput_ips`."""
     trace: bool = False
     """Whether its run is also wanted as a file for a viewer; this is no part of `key`."""
 

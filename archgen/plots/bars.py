@@ -39,11 +39,12 @@ def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
 
 
 def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
-    """Bars of `throughput_ips`, and the roofline's upper bound of each."""
+    """Bars of `throughput_ips`, and the roofline's upper bound of one inference after another."""
     return _bounded_bars(
         frame, archs, ("Throughput", "samples/s", "does most"), "throughput [samples/s]",
         "throughput_ips",
-        lambda row: number(row, "throughput_ips") / (number(row, "efficiency") or math.nan),
+        lambda row: 1e3 * number(row, "batch")
+        / (number(row, "latency_ms") * number(row, "efficiency") or math.nan),
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ Pattern = Mapping[str, Any]
 
 _SHOWN = 8
 """Values of a column that a message lists."""
-_KEYED = ("model", "batch", "dtype", "ranges", "verify", "host", "network")
+_KEYED = ("model", "batch", "dtype", "ranges", "verify", "host", "network", "in_flight")
 """Fields of a point that its key has as they are."""
 
 
@@ -88,6 +88,8 @@ class Design:
     host: bool = True
     isolated: bool = False
     """Whether every point keeps the schedule that is made for its own machine."""
+    in_flight: int = 1
+    """Inferences that follow each other in one program."""
     extensions: tuple[Extension, ...] = ()
     only: tuple[Pattern, ...] = ()
     skip: tuple[Pattern, ...] = ()
@@ -127,6 +129,8 @@ def designed(
             mistakes.append(f"no {what} given")
     wrong_sizes = [size for size in sampled or () if size < 1]
     mistakes += [f"batch {size}: must be a positive whole number" for size in wrong_sizes]
+    if options.in_flight < 1:
+        mistakes.append(f"in_flight {options.in_flight}: must be a positive whole number")
     ways, unknown = choices(
         _listed(options.fusion), _listed(options.halo), _listed(options.objective),
         _listed(options.effort), options.passes,
@@ -150,7 +154,7 @@ def designed(
         raise StudyError([*mistakes, *unopened])
     return Design(
         tuple(machines), tuple(workloads), dtypes, tuple(ways), options.verify, options.host,
-        options.isolated, files,
+        options.isolated, options.in_flight, files,
     )  # fmt: skip
 
 
@@ -390,6 +394,7 @@ def _point(
         "", machine.arch, workload.model, content.batch, dtype, workload.dims, workload.ranges,
         workload.roles, workload.calibration, design.verify, design.host, design.extensions, way,
         tuple((s.field, s.value) for s in machine.settings), machine.family, content.key,
+        in_flight=design.in_flight,
     )  # fmt: skip
     samples = Path(workload.calibration) if workload.calibration else None
     parts = {name: getattr(point, name) for name in _KEYED} | {

@@ -198,6 +198,9 @@ class StudyFile(FrozenModel):
     host: bool = True
     isolated: bool = False
     """Whether every point keeps its own schedule, however quick that of a machine with less is."""
+    in_flight: PositiveInt = 1
+    """Inferences that follow each other in one program: of several, `throughput_ips` is what came
+    out."""
     dims: Sizes = Field(default_factory=dict)
     """Sizes of free input dimensions of all networks; of several each is a point."""
     calibration: str | None = None

@@ -51,6 +51,9 @@ class StudyOptions:
     """.npz file with samples for quantization, one array for each input."""
     isolated: bool = False
     """Whether no point takes the schedule of a machine with less, however quick it is."""
+    in_flight: int = 1
+    """Inferences that follow each other in one program: of several, `throughput_ips` is what came
+    out."""
     extensions: Several[Named] = ()
     """Files that register operators and the like (docs/extending.md)."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -115,13 +115,15 @@ class ProgramCode(OffChip):
     _stages: dict[str, tuple[int, LiveRange]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: NestGraph, arch: Arch, steps: Sequence[Step]) -> ProgramCode:
+    def of(
+        cls, graph: NestGraph, arch: Arch, steps: Sequence[Step], inferences: int = 1
+    ) -> ProgramCode:
         """Constants packed, and everything off chip with an address; no instructions yet."""
         packs = packed_by_step(steps)
         plans = {n: s.plan for n, s in enumerate(steps) if isinstance(s, PlacedGroup)}
         cores: list[list[Node]] = [[] for _ in range(arch.core_count)]
         code = cls(
-            graph, arch, steps, constants_of(graph, steps, packs), packs,
+            graph, arch, steps, constants_of(graph, steps, packs), inferences, packs,
             following(plans, graph.registers), cores,
         )  # fmt: skip
         code.check()
@@ -147,7 +149,7 @@ class ProgramCode(OffChip):
             outputs=tuple(self.port(name) for name in self.graph.outputs),
             origins=tuple(self.origins),
             payloads=tuple(self.payloads),
-            macs=sum(least.macs.values()),
+            macs=sum(least.macs.values()) * self.inferences,
             demand=demand_of(self.graph, self.steps, least, self.arch),
             tiles=self.tiles,
             registers=self.registers,
@@ -185,23 +187,24 @@ class ProgramCode(OffChip):
     @property
     def probes(self) -> tuple[Probe, ...]:
         """Each tensor that a step stores, as it lies in memory when the step has ended."""
+        start = self.numbers - len(self.steps)  # of several inferences the last one shows
         return tuple(
             Probe(f"step{number}", replace(self.port(name), dtype=self.graph.tensors[name].dtype))
-            for number, step in enumerate(self.steps)
+            for number, step in enumerate(self.steps, start)
             for name in computed_step(step).stored
         )
 
     def emit_steps(self) -> Iterator[StepCode]:
         """The trees of each step, one after another: loop variables are numbered in this order."""
-        for number, step in enumerate(self.steps):
+        for number, step in enumerate([*self.steps] * self.inferences):
             if isinstance(step, PlacedGroup):
                 yield self._emit_group(number, step)
             elif step.pick is None:
                 yield StepCode(self, number, [[self._host_call(number, step)]])
 
     def _emit_group(self, number: int, step: PlacedGroup) -> StepCode:
-        plan, names = step.plan, self.names
-        follows, cores = self.following[number], len(plan.schedule.parts)
+        plan, names, place = step.plan, self.names, number % len(self.steps)
+        follows, cores = self.following[place], len(plan.schedule.parts)
         key, site = self._site(number, step)
         origins = []
         for layer in plan.schedule.group.layers:
@@ -222,7 +225,7 @@ class ProgramCode(OffChip):
             nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
             trees = known.at(site, names, {nest.tensor: nest.origin for nest in nests})
         else:
-            before, packs = (len(names.works), len(names.offers)), self.packs[number]
+            before, packs = (len(names.works), len(names.offers)), self.packs[place]
             trees = [
                 GroupEmitter(around, plan, packs, origins, follows, core).nodes()
                 for core in range(cores)
@@ -235,10 +238,11 @@ class ProgramCode(OffChip):
 
     def _site(self, number: int, step: PlacedGroup) -> tuple[Hashable, GroupSite]:
         """What a group's trees depend on but for names and numbers, and what these are."""
-        plan, follows = step.plan, self.following[number]
+        plan, place = step.plan, number % len(self.steps)
+        follows = self.following[place]
         schedule, buffers = plan.schedule, tuple(plan.buffers)
         outline, tensors, far = self._alike.with_names(schedule.group)
-        packed = (pack for pack in self.packs[number] if pack is not None)
+        packed = (pack for pack in self.packs[place] if pack is not None)
         far += tuple(name for pack in packed for name in pack.buffers)
         addresses = tuple(map(self.dram.get, far))
         steps = [self._steps_before(number, name) for name in far]
@@ -264,14 +268,41 @@ class ProgramCode(OffChip):
         return key, site
 
     def _steps_before(self, number: int, buffer: str) -> list[int]:
-        """Steps before `number` that write a buffer off chip."""
-        return [step for step in self.writers.get(buffer, ()) if step < number]
+        """Steps of the same inference before `number` that write a buffer off chip."""
+        start = number - number % len(self.steps)
+        return [start + step for step in self.writers.get(buffer, ()) if start + step < number]
 
     def _awaited_by(self, number: int, buffer: str) -> list[str]:
         return [f"step{step}" for step in self._steps_before(number, buffer)]
 
     def _lacking(self, number: int, name: str, core: int) -> bool:
-        return self._pinned[name, core][0] == number
+        """Whether a constant that stays for several groups is not there yet."""
+        start = 0 if (name, core) in self._lasting else number - number % len(self.steps)
+        return start + self._pinned[name, core][0] == number
+
+    @cached_property
+    def _lasting(self) -> frozenset[tuple[str, int]]:
+        """Constants that one inference leaves to the next: nothing else lies at their bytes, on
+        this core."""
+        found: dict[tuple[str, int], tuple[str, int, int]] = {}
+        taken: set[tuple[int, str, int, int]] = set()
+        for step in self.steps:
+            if not isinstance(step, PlacedGroup):
+                continue
+            for buffer in step.plan.buffers.values():
+                address, pitch = step.places[buffer.name]
+                span = buffer.role, address, address + (buffer.slots - 1) * pitch + buffer.bytes
+                name = "" if buffer.key is None else buffer.key[0]
+                for core in range(len(step.plan.schedule.parts)):
+                    if name in step.plan.schedule.group.pinned:
+                        found[name, core] = span
+                    else:
+                        taken.add((core, *span))
+        return frozenset(
+            (name, core)
+            for (name, core), (memory, low, high) in found.items()
+            if not any(t[:2] == (core, memory) and t[2] < high and low < t[3] for t in taken)
+        )
 
     def _picks(self, number: int, plan: Plan) -> dict[str, int]:
         """Origins of what step `number` reads in tables, by tensor."""
@@ -321,20 +352,32 @@ class ProgramCode(OffChip):
         """Steps that must be over before `leaf` of step `number` touches memory, without those that
         its engine has awaited for the same buffer: a sequence is written by step after step."""
 
-        def earlier(steps: Mapping[str, Sequence[int]], buffer: str) -> Sequence[int]:
+        start = number - number % len(self.steps)
+
+        def earlier(steps: Mapping[str, Sequence[int]], buffer: str) -> Iterator[int]:
             found = steps.get(buffer, ())
-            key = core, leaf.engine, buffer, steps is self.writers
-            first, end = self._passed.get(key, 0), bisect_left(found, number)
+            key = core, leaf.engine, buffer, steps is self.writers, start
+            first, end = self._passed.get(key, 0), bisect_left(found, number - start)
             self._passed[key] = end
-            return found[first:end]
+            return (start + step for step in found[first:end])
+
+        def before_that(buffers: Iterable[str]) -> Iterator[int]:
+            """All that the inference before does with them."""
+            return (
+                start - len(self.steps) + step
+                for buffer in (buffers if start else ())
+                for step in self.users.get(buffer, ())
+            )
 
         for buffer in sorted(() if leaf.waited else leaf.reads):
             yield from earlier(self.writers, buffer)
+            yield from before_that(self.tables & {buffer})
         for buffer in sorted(leaf.writes):
             # Buffers that share bytes with this one, which lives later.
             beside = (name for name in self.overlaps[buffer] if name != buffer)
             for other in (*beside, *(self.tables & {buffer})):
                 yield from earlier(self.users, other)
+            yield from before_that(self.overlaps[buffer])
             if buffer in self.shared:
                 home = self.shared[buffer]
                 yield from self._staged_at(home.address, home.bytes, number)
@@ -344,6 +387,7 @@ class ProgramCode(OffChip):
             for buffer, home in self.shared.items():
                 if home.address < low + span.size and low < home.address + home.bytes:
                     yield from earlier(self.users, buffer)
+                    yield from before_that((buffer,))
 
     def _staged_at(self, low: int, size: int, number: int) -> Iterator[int]:
         """Steps before `number` whose cores pass on what they load through these bytes of shared
@@ -357,10 +401,11 @@ class ProgramCode(OffChip):
         before, if there is so much."""
         memory = self.arch.memories.shared
         assert memory is not None
-        alive = {span.name: span for span in self.live_ranges}
+        alive, start = {s.name: s for s in self.live_ranges}, number - number % len(self.steps)
         homes = [
-            (home.address, replace(alive[name], size=home.bytes))
+            (home.address, LiveRange(name, home.bytes, start + span.first, start + span.last, 1))
             for name, home in self.shared.items()
+            for span in (alive[name],)
         ]
         grain = math.lcm(GRAIN, memory.alignment)
         for first in (number - 1, number):
@@ -382,9 +427,11 @@ class ProgramCode(OffChip):
             name = "" if buffer.key is None else buffer.key[0]
             if buffer.address is not None and (name, core) in self._pinned:
                 first, last = self._pinned[name, core]
-                if first == number:
+                if self._lacking(number, name, core):
+                    stays = (name, core) in self._lasting
+                    last = self.numbers - 1 if stays else number - first + last
                     self.buffers.append(
-                        Buffer(name, buffer.role, address, buffer.bytes, core, first, last)
+                        Buffer(name, buffer.role, address, buffer.bytes, core, number, last)
                     )
                 continue
             for slot in range(buffer.slots):
@@ -402,11 +449,12 @@ class ProgramCode(OffChip):
             [self.graph.tensors[name] for name in names] for names in (node.inputs, node.outputs)
         ]
         inputs, outputs = (tuple(map(self._whole_operand, end)) for end in ends)
+        if node.payload not in self.payloads:  # an inference before this one made the same call
+            self.payloads.append(node.payload)
         call = HostCall(
-            payload=len(self.payloads), inputs=inputs, outputs=outputs,
+            payload=self.payloads.index(node.payload), inputs=inputs, outputs=outputs,
             operations=node.operations, origin=origin,
         )  # fmt: skip
-        self.payloads.append(node.payload)
         reads, writes = (frozenset(t.storage.buffer for t in end if t.data is None) for end in ends)
         return EngineStep(HOST, (call,), origin=origin, reads=reads, writes=writes)
 

@@ -32,6 +32,9 @@ class OffChip:
     steps: Sequence[Step]
     constants: Mapping[str, AnyArray]
     """DRAM buffer -> raw elements, packed weights included; only what is read."""
+    inferences: int
+    """Times that all steps are done, one time after another: step s of inference i is number
+    i * len(steps) + s."""
 
     def check(self) -> None:
         """Raise DoesNotFit where DRAM is too small."""
@@ -47,6 +50,11 @@ class OffChip:
             levers=(f"memories.dram.size of at least {show_bytes(-(-end // GRAIN) * GRAIN)}",),
             where=f"{self.graph.name}: DRAM",
         )
+
+    @property
+    def numbers(self) -> int:
+        """Steps of all inferences."""
+        return len(self.steps) * self.inferences
 
     @property
     def dram(self) -> dict[str, int]:
@@ -66,19 +74,23 @@ class OffChip:
 
     def memory_map(self) -> list[Buffer]:
         """Everything that lies off chip, as programs say it."""
-        cores = self.arch.cores
+        cores, starts = self.arch.cores, range(0, self.numbers, max(1, len(self.steps)))
         far = (
-            Buffer(s.name, "dram", self.dram[s.name], s.size, None, s.first, s.last)
+            Buffer(s.name, "dram", self.dram[s.name], s.size, None, start + s.first, start + s.last)
+            for start in starts
             for s in self.live_ranges
             if s.name not in self.shared
         )
         near = (
-            Buffer(s.name, "shared", home.address, home.bytes, core, s.first, s.last)
+            Buffer(
+                s.name, "shared", home.address, home.bytes, core, start + s.first, start + s.last
+            )
+            for start in starts
             for s in self.live_ranges
             if (home := self.shared.get(s.name)) is not None
             for core in (range(0, home.slices * cores, cores) if home.slices > 1 else (None,))
         )
-        last = max(0, len(self.steps) - 1)
+        last = max(0, self.numbers - 1)
         fixed = (
             Buffer(name, "dram", self.dram[name], data.nbytes, None, 0, last)
             for name, data in self.constants.items()
@@ -97,7 +109,7 @@ class OffChip:
 
     @cached_property
     def live_ranges(self) -> list[LiveRange]:
-        """Of each buffer that is no constant."""
+        """Of each buffer that is no constant, in one inference."""
         used, last = {name: [*steps] for name, steps in self.users.items()}, len(self.steps) - 1
         for name in (*self.graph.inputs, *self.graph.outputs):
             # Those of the network are theirs alone, see `relocation`.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from compiler.passes import Omittable, Share
+from compiler.passes import Amount, Omittable, Share
 from compiler.schedule.residency.table import (
     OptimisticPrices,
     Part,
@@ -37,12 +37,16 @@ class SharedConstant(ResidencyCandidate):
     constant: ResidentConstant
     reader: int
     """Number of the first layer that reads it."""
+    lasting: bool = False
+    """Whether it is there from an inference before."""
 
     def groups_beside(self, row: Row, table: ResidencyTable, slicing: Slicing) -> dict[int, Group]:
         """All groups from its first reader to its last."""
         del slicing
         return {
-            position: self.beside(part, row, table, loads=position == self.first)
+            position: self.beside(
+                part, row, table, loads=position == self.first and not self.lasting
+            )
             for position in range(self.first, self.last + 1)
             if isinstance(part := table.parts[position], Group)
         }
@@ -71,6 +75,8 @@ class PinConstants(Omittable):
     """Part of each memory that may be taken."""
     worth: Share = 0.02
     """Of the bytes of constants that layers load, the part that must be saved."""
+    inferences: Amount = 1
+    """Inferences one after another in a program: of several, all but the first find what stays."""
 
     def optimistic_costs(
         self, parts: Sequence[Layer | HostNode], graph: NestGraph, prices: Prices
@@ -116,7 +122,7 @@ class PinConstants(Omittable):
         table = ResidencyTable([], prices)
         found: list[tuple[SharedConstant, Row]] = []
         for candidate in sorted(
-            candidates(parts, graph, prices), key=lambda c: (-c.worth, c.first)
+            candidates(parts, graph, prices, self.inferences), key=lambda c: (-c.worth, c.first)
         ):
             memory = prices.arch.memories.on_chip()[candidate.memory]
             row = table.free_row(candidate, int(self.share * memory.size))
@@ -141,8 +147,11 @@ def _constant_load_bytes(parts: Sequence[Part]) -> int:
     return sum(tensor.stored for tensor in tensors if tensor.data is not None)
 
 
-def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Iterator[SharedConstant]:
-    """Constants that several layers read, all of them laid out in the same way."""
+def candidates(
+    parts: Sequence[Part], graph: NestGraph, prices: Prices, inferences: int = 1
+) -> Iterator[SharedConstant]:
+    """Constants that several layers read, all of them laid out in the same way; what several
+    inferences read stays from the first part to the last."""
     facts = prices.facts
     readers: dict[str, list[tuple[int, Layer]]] = {}
     for position, part in enumerate(parts):
@@ -151,7 +160,7 @@ def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Itera
                 if graph.tensors[name].data is not None:
                     readers.setdefault(name, []).append((position, layer))
     for name, found in readers.items():
-        if len(found) < 2:
+        if len(found) < 2 and inferences < 2:
             continue
         layouts = {
             tuple(c for c in facts.layer(layer).constants if c.key[0] == name)
@@ -161,5 +170,9 @@ def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Itera
         if layouts or len(layout) != 1 or facts.arch.copy_engine("dram", layout[0].role) is None:
             continue
         (first, layer), (last, _), [own] = found[0], found[-1], layout
-        saved = own.loaded * (len(found) - 1)
-        yield SharedConstant(name, own.role, 1, own.bytes, first, last, saved, own, layer.index)
+        if lasting := inferences > 1:
+            first, last = 0, len(parts) - 1
+        saved = own.loaded * (len(found) * inferences - 1) // inferences
+        yield SharedConstant(
+            name, own.role, 1, own.bytes, first, last, saved, own, layer.index, lasting
+        )

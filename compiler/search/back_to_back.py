@@ -1,0 +1,120 @@
+"""Several inferences one after another in one program: each begins while the one before it ends.
+
+    one       A0 B0 C0
+    three     A0 B0 C0 A1 B1 C1 A2 B2 C2        loads of A1 while C0 computes; weights that stay
+                                                on chip are loaded by the first inference alone
+
+The steps are those of the program for one inference, done again at the same addresses; what orders
+them is found anew, from the bytes that they touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from compiler.context import CompileResult, Context, Network, ScheduledNetwork
+from compiler.decisions.group_costs import Fit
+from compiler.errors import DoesNotFit
+from compiler.memory.on_chip import PlacedGroup, Step
+from compiler.pipeline import (
+    emit_program,
+    place_activations,
+    place_groups,
+    place_in_shared_memory,
+)
+from compiler.schedule.residency.table import added
+from compiler.schedule_ir.group import Group
+from compiler.search.autotune import refitted
+from compiler.tensor_ir.nest import HostNode
+from simmodel.arch.record import Arch
+from simmodel.program.program import Program
+from simmodel.trace import Trace
+from simmodel.verify import verify
+
+SHARES = 1.0, 0.75, 0.5, 0.25
+"""Parts of a memory that constants may take between inferences, of which the best is taken."""
+
+
+@dataclass(frozen=True)
+class BackToBack:
+    """A program of several inferences, verified, and its run."""
+
+    program: Program
+    trace: Trace
+    inferences: int
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Cycle at which each inference ends."""
+        groups = [origin.group for origin in self.program.origins]
+        steps = (max(groups, default=0) + self.inferences) // self.inferences
+        ends = [0] * self.inferences
+        for origin in self.trace.origins:
+            ends[origin.group // steps] = max(ends[origin.group // steps], origin.last)
+        return tuple(ends)
+
+    @property
+    def interval(self) -> float:
+        """Cycles from the end of one to the end of the next, once the first one has ended."""
+        first, *_, last = self.ends
+        return (last - first) / (self.inferences - 1)
+
+
+def back_to_back(
+    result: CompileResult, inferences: int, arch: Arch, judge: Callable[[Program, Arch], Trace]
+) -> BackToBack:
+    """The program that does what `result` does so many times, at least twice: of the same schedule
+    as it is, the same apart from what the inference before is at, and one with constants that stay
+    on chip, that which ends first.
+
+    Raises DoesNotFit: tokens are too few.
+    """
+    search = result.search
+    assert search is not None
+    found: list[BackToBack] = []
+    for steps in _schedules(result, inferences):
+        with suppress(*([DoesNotFit] if found else [])):
+            schedule = ScheduledNetwork(search, steps)
+            program = emit_program(schedule, search.context, inferences).program
+            found.append(BackToBack(program, judge(program, arch), inferences))
+    best = min(found, key=lambda each: each.trace.cycles)
+    verify(best.program, arch)
+    return best
+
+
+def _schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ...]]:
+    search, steps = result.search, result.steps
+    assert search is not None
+    ctx, graph = search.context, search.graph
+    yield steps
+    yield _in_a_ring(steps, ctx)
+    alone = tuple(map(_by_itself, steps))
+    best, least = alone, added(alone, ctx.costs)
+    for share in SHARES:
+        pin = replace(ctx.stages.pin, share=share, inferences=inferences)
+        pinned = pin.apply(alone, graph, ctx.costs)
+        cycles = added(pinned, ctx.costs)
+        if cycles < least:
+            best, least = pinned, cycles
+    if best is not alone:
+        network = place_in_shared_memory(place_activations(Network(graph, best), ctx), ctx)
+        with suppress(DoesNotFit):
+            yield _in_a_ring(tuple(place_groups(network, ctx)), ctx)
+
+
+def _by_itself(step: Step) -> Group | HostNode:
+    """A step with nothing on chip before or after it."""
+    if isinstance(step, HostNode):
+        return step
+    return replace(step.plan.schedule.group, residency={}, reserved={})
+
+
+def _in_a_ring(steps: Sequence[Step], ctx: Context) -> tuple[Step, ...]:
+    """Steps whose first group is placed behind the last one."""
+
+    def fit(step: PlacedGroup, before: Fit | None) -> Fit | None:
+        return step.plan, ctx.stages.alloc.apply(step.plan, ctx.arch, before)
+
+    return refitted([*steps, *steps], fit)[len(steps) :]
