@@ -74,10 +74,11 @@ class Compiled:
         default=None, repr=False, compare=False
     )
     """Where lengths are known only when it runs: the program for some, verified."""
-    repeated: Callable[[int], api.BackToBack] | None = field(
+    repeated: Callable[[int], tuple[Compiled, float]] | None = field(
         default=None, repr=False, compare=False
     )
-    """Several inferences one after another in one program; None: not known."""
+    """So many inferences one after another in one program, and the cycles from the end of one to
+    the end of the next; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,20 @@ def compile_request(request: Request, judge: Judge = traced) -> Compiled:
         found.simulate_s,
         api.bound_of(made, request.arch), api.working_set(made),
         lambda other: api.product_cycles_on(made, other),
-        repeated=lambda inferences: api.back_to_back(made, inferences, request.arch, judge),
+        repeated=lambda inferences: _repeated(made, inferences, request.arch, judge),
     )  # fmt: skip
+
+
+def _repeated(
+    made: api.CompileResult, inferences: int, arch: Arch, judge: Judge
+) -> tuple[Compiled, float]:
+    """Several inferences one after another, and the cycles between their ends."""
+    found = api.back_to_back(made, inferences, arch, judge)
+    several = found.result
+    compiled = Compiled(
+        several.program, compiled_report(several), several.probes, several.recipe, found.trace
+    )
+    return compiled, found.interval
 
 
 def _specialized(made: api.CompileResult, lengths: Mapping[str, int], arch: Arch) -> Compiled:

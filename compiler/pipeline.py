@@ -330,15 +330,18 @@ def place_in_shared_memory(network: Network[Group], ctx: Context) -> Network[Gro
 # Groups with addresses become a program.
 
 
-def emit(schedule: ScheduledNetwork, ctx: Context) -> tuple[ScheduledNetwork, ProgramCode]:
-    """The program; where tokens are too few, without multicast, then of shorter groups.
+def emit(
+    schedule: ScheduledNetwork, ctx: Context, inferences: int = 1
+) -> tuple[ScheduledNetwork, ProgramCode]:
+    """The program, which does the schedule so many times; where tokens are too few, without
+    multicast, then of shorter groups.
 
     Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
     """
     chosen, given_up = len(schedule.steps), []
     while True:
         try:
-            code = emit_program(schedule, ctx)
+            code = emit_program(schedule, ctx, inferences)
         except TooFewTokens as why:
             share = ctx.stages.share
             if share.enabled and ctx.arch.core_count > 1:
@@ -363,8 +366,7 @@ def emit(schedule: ScheduledNetwork, ctx: Context) -> tuple[ScheduledNetwork, Pr
 
 
 def emit_program(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) -> ProgramCode:
-    """The program of a schedule as it is, which does it so many times; TooFewTokens, or DoesNotFit
-    where DRAM is too small."""
+    """The program of a schedule as it is; TooFewTokens, or DoesNotFit where DRAM is too small."""
     code = place_off_chip(schedule, ctx, inferences)
     for step in code.emit_steps():
         code.append(hand_over(multicast(step, ctx), ctx))
@@ -410,14 +412,18 @@ def order_instructions(code: ProgramCode, ctx: Context) -> ProgramCode:
     return replace(code, streams=streams)
 
 
-def replace_steps(result: CompileResult, steps: tuple[Step, ...]) -> CompileResult:
-    """`result` with `steps`, which compute the same, in the place of its own.
+def replace_steps(
+    result: CompileResult, steps: tuple[Step, ...], inferences: int = 1
+) -> CompileResult:
+    """`result` with `steps`, which compute the same, in the place of its own, done so many times
+    one after another.
 
     Raises DoesNotFit where the machine has too few tokens for them.
     """
     search, recipe = result.search, result.recipe
     assert search is not None and recipe is not None
-    made, code = emit(ScheduledNetwork(search, steps, result.notes), search.context)
+    schedule = ScheduledNetwork(search, steps, result.notes)
+    made, code = emit(schedule, search.context, inferences)
     return _result(made, code, result.host, recipe.known)
 
 

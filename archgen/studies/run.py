@@ -112,9 +112,8 @@ class Workbench:
         notes = [model.note, _products_elsewhere(compiled)]
         verify_s: float | None = None
         checked: Row = {}
-        made: Mapping[str, Array] | None = None
         if point.verify:
-            (verdict, made), verify_s = _timed(lambda: self._verify(point, kept, compiled))
+            verdict, verify_s = _timed(lambda: self._verify(point, kept, compiled))
             checked = _verdict_row(verdict)
             # What is wrong is read first.
             notes.insert(0 if verdict.verified is False else len(notes), verdict.note)
@@ -127,15 +126,8 @@ class Workbench:
             notes.insert(0, str(why))
             program = replace(program, demand=None, macs=min(program.macs, trace.macs))
             metrics = tools.measure(trace, program, arch, point.batch)
-        repeated: Row = {}
-        if point.in_flight > 1:
-            repeated, note = self._repeated(point, kept, compiled, made)
-            if wrong := "verified" in repeated:
-                checked |= repeated
-            notes.insert(0 if wrong else len(notes), note)
-            if "interval_ms" in repeated:
-                per_second = 1e3 * point.batch / number(repeated, "interval_ms")
-                metrics = replace(metrics, throughput=per_second)
+        repeated, note = self._repeated(point, kept, compiled)
+        notes.insert(0 if "verified" in repeated else len(notes), note)
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **rows.metrics_row(metrics, program, arch), **repeated}
@@ -150,10 +142,10 @@ class Workbench:
             row["schedule_from"] = point.schedule_from.name
         row |= rows.energy_row(energy, costs.area)
         joules = energy.total.value * 1e-3 / point.batch
-        row |= price_row(arch, costs.area, metrics.throughput, joules)
+        row |= price_row(arch, costs.area, number(row, "throughput_ips"), joules)
         row |= rows.merit_row(row) | bottleneck_row(row)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
-        row |= checked
+        row |= checked | repeated
         row["note"] = "; ".join(filter(None, notes)) or None
         layers = [point.identity() | layer for layer in rows.layer_rows(trace, energy.layers)]
         details = {
@@ -161,10 +153,10 @@ class Workbench:
             "traffic": dict(trace.traffic),
             "tokens": max(map(len, program.tokens), default=0),
         }
-        stored = tables(trace, program, arch, point.identity())
-        if point.trace and stored:
-            stored["trace"] = compressed(trace_bytes(trace, program, arch))
-        outcome = Outcome(point.key, point.label, row, layers, details, stored)
+        made = tables(trace, program, arch, point.identity())
+        if point.trace and made:
+            made["trace"] = compressed(trace_bytes(trace, program, arch))
+        outcome = Outcome(point.key, point.label, row, layers, details, made)
         if not tools.tries:
             return outcome
         return self._with_tried_changes(outcome, request, compiled, (model.key, point.extensions))
@@ -235,32 +227,29 @@ class Workbench:
             return compiled.trace, compiled.simulate_s
         return _timed(lambda: self.tools.simulate(compiled.program, arch))
 
-    def _repeated(
-        self, point: Point, kept: CachedModel, compiled: Compiled, made: Mapping[str, Array] | None
-    ) -> tuple[Row, str]:
-        """Columns of several inferences one after another, and a note; where it is known what one
-        has `made`, they are executed and must make the same."""
+    def _repeated(self, point: Point, kept: CachedModel, compiled: Compiled) -> tuple[Row, str]:
+        """Columns of several inferences one after another, and a note; the last is checked."""
+        if point.in_flight == 1:
+            return {}, ""
         if compiled.repeated is None:
             return {}, "in flight: not where one program is for a range of sizes"
+        said = f"{point.in_flight} inferences in flight"
         try:
-            with step(f"following {point.in_flight} inferences"):
-                found = compiled.repeated(point.in_flight)
+            with step(said):
+                several, cycles = compiled.repeated(point.in_flight)
         except api.DoesNotFit as why:
-            return {}, f"{point.in_flight} inferences in flight: {why}"
-        if made is not None:
-            inputs = reference.sample_inputs(kept.model.proto)
-            run = self.tools.execute(found.program, inputs, point.arch, reference.run_node, ())
-            for name, values in made.items():
-                if run.outputs[name].tobytes() != values.tobytes():
-                    said = f"of {point.in_flight} inferences the last makes another {name!r}"
-                    return {"verified": False}, said
-        interval = found.interval / point.arch.clock * 1e3
-        return {"in_flight": point.in_flight, "interval_ms": interval}, ""
+            return {}, f"{said}: {why}"
+        seconds = cycles / point.arch.clock
+        row: Row = {
+            "in_flight": point.in_flight, "interval_ms": seconds * 1e3,
+            "throughput_ips": point.batch / seconds,
+        }  # fmt: skip
+        if point.verify and (verdict := self._verify(point, kept, several)).verified is False:
+            return {"verified": False}, f"{said}, the last: {verdict.note}"
+        return row, ""
 
-    def _verify(
-        self, point: Point, kept: CachedModel, compiled: Compiled
-    ) -> tuple[verify.Comparison, Mapping[str, Array]]:
-        """The verdict on every value of the program, errors of outputs end to end; and these."""
+    def _verify(self, point: Point, kept: CachedModel, compiled: Compiled) -> verify.Comparison:
+        """The verdict on every value of the program; errors of outputs are end to end."""
         model = kept.model
         inputs = reference.sample_inputs(model.proto)
         with step(f"running {model.name} in ONNX Runtime"):
@@ -292,13 +281,12 @@ class Workbench:
         verdict = verify.with_losses(verdict, made.losses, run.outputs, whole)
         verdict = replace(verdict, max_abs_error=verify.end_to_end(run.outputs, whole))
         if point.dtype != "int8":
-            return verdict, run.outputs
+            return verdict
         with step(f"running {model.name} in ONNX Runtime as it was"):
             exact = self._unquantized.get(
                 model.key, lambda: unquantized_outputs(kept.opened, inputs, cache_dir())
             )
-        error = quantization_error(run.outputs, exact)
-        return replace(verdict, quantization_error=error), run.outputs
+        return replace(verdict, quantization_error=quantization_error(run.outputs, exact))
 
 
 def _products_elsewhere(compiled: Compiled) -> str:

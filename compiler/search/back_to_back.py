@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from compiler.context import CompileResult, Context, Network, ScheduledNetwork
+from compiler.context import CompileResult, Context, Network
 from compiler.decisions.group_costs import Fit
 from compiler.errors import DoesNotFit
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.pipeline import (
-    emit_program,
     place_activations,
     place_groups,
     place_in_shared_memory,
+    replace_steps,
 )
 from compiler.schedule.residency.table import added
 from compiler.schedule_ir.group import Group
@@ -41,18 +41,17 @@ SHARES = 1.0, 0.75, 0.5, 0.25
 class BackToBack:
     """A program of several inferences, verified, and its run."""
 
-    program: Program
+    result: CompileResult
     trace: Trace
     inferences: int
 
     @property
     def ends(self) -> tuple[int, ...]:
         """Cycle at which each inference ends."""
-        groups = [origin.group for origin in self.program.origins]
-        steps = (max(groups, default=0) + self.inferences) // self.inferences
-        ends = [0] * self.inferences
+        ends, steps = [0] * self.inferences, len(self.result.steps)
         for origin in self.trace.origins:
-            ends[origin.group // steps] = max(ends[origin.group // steps], origin.last)
+            number = origin.group // steps
+            ends[number] = max(ends[number], origin.last)
         return tuple(ends)
 
     @property
@@ -71,20 +70,18 @@ def back_to_back(
 
     Raises DoesNotFit: tokens are too few.
     """
-    search = result.search
-    assert search is not None
     found: list[BackToBack] = []
-    for steps in _schedules(result, inferences):
+    for steps in schedules(result, inferences):
         with suppress(*([DoesNotFit] if found else [])):
-            schedule = ScheduledNetwork(search, steps)
-            program = emit_program(schedule, search.context, inferences).program
-            found.append(BackToBack(program, judge(program, arch), inferences))
+            made = replace_steps(result, steps, inferences)
+            found.append(BackToBack(made, judge(made.program, arch), inferences))
     best = min(found, key=lambda each: each.trace.cycles)
-    verify(best.program, arch)
+    verify(best.result.program, arch)
     return best
 
 
-def _schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ...]]:
+def schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ...]]:
+    """Steps that do what `result` does."""
     search, steps = result.search, result.steps
     assert search is not None
     ctx, graph = search.context, search.graph

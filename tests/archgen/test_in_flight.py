@@ -1,0 +1,41 @@
+"""Inferences that follow each other: what came out is the throughput, and the rest stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from archgen.outcomes.answer import answer
+from archgen.studies.design import StudyError
+from archgen.studies.sweep import study
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+NETWORK = "squeezenet:image=32"
+
+
+def test_throughput_is_what_came_out_and_latency_that_of_one() -> None:
+    several = study(["soma-edge"], [NETWORK], effort=[0], in_flight=3)
+    row = several.frame.iloc[0]
+    one = study(["soma-edge"], [NETWORK], effort=[0]).frame.iloc[0]
+    assert (row["in_flight"], row["verified"]) == (3, True)
+    assert row["latency_cycles"] == one["latency_cycles"]
+    assert row["dram_read_bytes"] == one["dram_read_bytes"]
+    assert row["throughput_ips"] == pytest.approx(1e3 / row["interval_ms"])
+    assert row["interval_ms"] < 0.5 * row["latency_ms"]  # its weights fit
+    assert "with 3 inferences in flight" in answer(several.frame, several.by_name)[0]
+    assert one["throughput_ips"] == pytest.approx(1e3 / one["latency_ms"])
+
+
+def test_a_program_for_a_range_of_sizes_says_why_it_has_none(tmp_path: Path) -> None:
+    found = study(
+        ["soma-edge"], ["gpt2:layers=1,hidden=48,heads=2,vocabulary=64"], effort=[0],
+        dims={"sequence": "1..4"}, in_flight=2,
+    )  # fmt: skip
+    assert "interval_ms" not in found.frame or found.frame["interval_ms"].isna().all()
+    assert found.frame["note"].str.contains("in flight: not where one program").all()
+
+
+def test_none_in_flight_is_a_mistake() -> None:
+    with pytest.raises(StudyError, match="in_flight 0: must be a positive whole number"):
+        study(["soma-edge"], [NETWORK], in_flight=0)
