@@ -126,8 +126,7 @@ class Workbench:
             notes.insert(0, str(why))
             program = replace(program, demand=None, macs=min(program.macs, trace.macs))
             metrics = tools.measure(trace, program, arch, point.batch)
-        repeated, note = self._repeated(point, kept, compiled)
-        notes.insert(0 if "verified" in repeated else len(notes), note)
+        repeated = self._repeated(point, kept, compiled, notes)
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **rows.metrics_row(metrics, program, arch), **repeated}
@@ -136,7 +135,6 @@ class Workbench:
         )
         row |= rows.traffic_row(trace, program, arch)
         row |= rows.bound_row(compiled.bound, trace.cycles)
-        row["working_set_bytes"] = compiled.working_set
         row |= rows.waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
@@ -145,6 +143,7 @@ class Workbench:
         row |= price_row(arch, costs.area, number(row, "throughput_ips"), joules)
         row |= rows.merit_row(row) | bottleneck_row(row)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
+        row["working_set_bytes"] = compiled.working_set
         row |= checked | repeated
         row["note"] = "; ".join(filter(None, notes)) or None
         layers = [point.identity() | layer for layer in rows.layer_rows(trace, energy.layers)]
@@ -227,26 +226,32 @@ class Workbench:
             return compiled.trace, compiled.simulate_s
         return _timed(lambda: self.tools.simulate(compiled.program, arch))
 
-    def _repeated(self, point: Point, kept: CachedModel, compiled: Compiled) -> tuple[Row, str]:
-        """Columns of several inferences one after another, and a note; the last is checked."""
+    def _repeated(
+        self, point: Point, kept: CachedModel, compiled: Compiled, notes: list[str]
+    ) -> Row:
+        """Columns of several inferences one after another, of which the last is checked; to `notes`
+        what is to be said of it."""
         if point.in_flight == 1:
-            return {}, ""
+            return {}
         if compiled.repeated is None:
-            return {}, "in flight: not where one program is for a range of sizes"
+            notes.append("in flight: not where one program is for a range of sizes")
+            return {}
         said = f"{point.in_flight} inferences in flight"
         try:
             with step(said):
                 several, cycles = compiled.repeated(point.in_flight)
         except api.DoesNotFit as why:
-            return {}, f"{said}: {why}"
+            notes.append(f"{said}: {why}")
+            return {}
         seconds = cycles / point.arch.clock
         row: Row = {
             "in_flight": point.in_flight, "interval_ms": seconds * 1e3,
             "throughput_ips": point.batch / seconds,
         }  # fmt: skip
         if point.verify and (verdict := self._verify(point, kept, several)).verified is False:
-            return {"verified": False}, f"{said}, the last: {verdict.note}"
-        return row, ""
+            notes.insert(0, f"{said}, the last: {verdict.note}")
+            return {"verified": False}
+        return row
 
     def _verify(self, point: Point, kept: CachedModel, compiled: Compiled) -> verify.Comparison:
         """The verdict on every value of the program; errors of outputs are end to end."""
