@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
@@ -21,6 +21,7 @@ from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group, Latest
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, RowPlacement, Tensor
+from simmodel.isa.region import replace
 
 ALONE = 1e12
 """Cycles that a layer counts that fits no tile even alone: more than any group that fits."""
