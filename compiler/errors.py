@@ -38,14 +38,14 @@ class Undecided(UnsupportedModel):
 
 
 @contextmanager
-def on(what: str) -> Iterator[None]:
+def on(what: str | Callable[[], str]) -> Iterator[None]:
     """Say of every error within, except for refusals, what it happened to: `on node 'a' (Add)`."""
     try:
         yield
     except CompilerError:
         raise
     except Exception as mistake:
-        mistake.add_note(f"on {what}")
+        mistake.add_note(f"on {what if isinstance(what, str) else what()}")
         raise
 
 

@@ -98,11 +98,11 @@ class Pass(ABC, Generic[IR]):
         """Rewrite `ir`, in place or anew."""
 
     def requires(self, ir: IR) -> None:
-        """Raise `ContractBroken` where `ir` is not what this pass can take."""
+        """Raise `ContractBroken` where `ir` is not what passes of this kind take and make."""
         del ir
 
     def ensures(self, ir: IR) -> None:
-        """Raise `ContractBroken` where `ir` is not what this pass promises."""
+        """Raise `ContractBroken` where `ir` is not what this pass promises beyond that."""
         del ir
 
 
@@ -133,8 +133,10 @@ def ensured(apply: Callable[Concatenate[Any, P], Made]) -> Callable[Concatenate[
 Observer = Callable[[Pass[IR], Result[IR]], None]
 
 
-def run_pass(step: Pass[IR], ir: IR, before: Sequence[str] = ()) -> Result[IR]:
-    """Run one pass between its two checks.
+def run_pass(
+    step: Pass[IR], ir: IR, before: Sequence[str] = (), *, met: bool = False
+) -> Result[IR]:
+    """Run one pass between its two checks; what it requires may be `met`, as it was checked.
 
     One that is left out changes nothing. Raises `PassFailed`, chained to the cause; a
     `CompilerError` of the pass itself (a refusal with a reason) passes through unchanged.
@@ -143,10 +145,13 @@ def run_pass(step: Pass[IR], ir: IR, before: Sequence[str] = ()) -> Result[IR]:
         return Result(ir, changed=False)
     phase = "requires"
     try:
-        step.requires(ir)
+        if not met:
+            step.requires(ir)
         phase = "apply"
         result = step.apply(ir)
         phase = "ensures"
+        if result.changed:
+            step.requires(result.ir)
         step.ensures(result.ir)
     except (CompilerError, PassFailed):
         raise
@@ -166,8 +171,12 @@ def run_passes(
 ) -> Result[IR]:
     """Run `steps` in order; `observe(step, result)` is called after each (printing, statistics)."""
     made, done = Result(ir, changed=False), list[str]()
+    met: object = None
     for step in steps:
-        result = run_pass(step, made.ir, done)
+        asked = type(step).requires
+        result = run_pass(step, made.ir, done, met=met is asked)
+        if not isinstance(step, Omittable) or step.enabled:
+            met = asked
         made = Result(result.ir, made.changed or result.changed)
         done.append(step.name)
         if observe is not None:

@@ -27,6 +27,7 @@ from compiler.codegen.nodes import (
     Use,
     of_tile,
     segments,
+    waiting,
     with_fields,
 )
 from compiler.codegen.nodes import LoopSegment as Iterations
@@ -45,7 +46,7 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.equal_engines import columns, cut_dim, shares
 from compiler.tensor_ir.bounds import raw_value
 from compiler.tensor_ir.nest import Tensor
-from simmodel.isa import Await, Copy
+from simmodel.isa import Copy
 from simmodel.isa.region import Operand, replace
 from simmodel.program.program import TileKind
 
@@ -130,9 +131,7 @@ class LayerEmitter:
         (leaf,) = self._loads(self.plan.buffers[name], engine, share)
         if not tile.first:
             return replace(leaf, items=(), reads=frozenset())
-        barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
-        waits = (Await(engine=engine, barrier=b, origin=self.origin) for b in barriers)
-        return replace(leaf, items=(*waits, *leaf.items), waited=True)
+        return waiting(leaf, self.around.awaited)
 
     def _is_constant_buffer(self, buffer: TileBuffer) -> bool:
         assert buffer.key is not None

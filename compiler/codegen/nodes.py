@@ -7,7 +7,7 @@ what is found for one body holds for all. A step without instructions keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.loops.split import Reach, ends, runs
-from simmodel.isa import Instruction, Item, Loop
+from simmodel.isa import Await, Instruction, Item, Loop
 from simmodel.isa.region import replace
 from simmodel.program.program import TileKind
 
@@ -118,6 +118,13 @@ def emptied(node: Node) -> Node:
     if isinstance(node, EngineStep):
         return replace(node, items=(), reads=frozenset(), writes=frozenset())
     return SegmentedLoop(node.variable, ())
+
+
+def waiting(leaf: EngineStep, writers: Callable[[str], Sequence[int]]) -> EngineStep:
+    """`leaf` with instructions that wait for the steps that write what it reads."""
+    barriers = dict.fromkeys(f"step{step}" for read in leaf.reads for step in writers(read))
+    waits = (Await(engine=leaf.engine, barrier=b, origin=leaf.origin) for b in barriers)
+    return replace(leaf, items=(*waits, *leaf.items), waited=True)
 
 
 def of_tile(nodes: Iterable[Node], tile: TileKind) -> list[Node]:

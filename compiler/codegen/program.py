@@ -36,7 +36,7 @@ from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.tensor_ir.demand import Demanded, demanded
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
-from simmodel.arch.element_types import product_type
+from simmodel.arch.element_types import product_type, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.isa.region import Operand, Register
@@ -215,7 +215,7 @@ class ProgramCode(OffChip):
         contexts = [
             EmissionContext(
                 self.arch, self._cluster_addresses(step.places, cluster), names, number,
-                len(plan.schedule.loops), partial(self._awaited_by, number), picks,
+                len(plan.schedule.loops), partial(self._steps_before, number), picks,
                 partial(self._lacking, number),
             )
             for cluster in range(self.arch.clusters)
@@ -244,19 +244,31 @@ class ProgramCode(OffChip):
         outline, tensors, far = self._alike.with_names(schedule.group)
         packed = (pack for pack in self.packs[place] if pack is not None)
         far += tuple(name for pack in packed for name in pack.buffers)
-        addresses = tuple(map(self.dram.get, far))
-        steps = [self._steps_before(number, name) for name in far]
-        awaited = tuple(sorted({each for found in steps for each in found}))
+        places = tuple(map(self._place, far))
+        known = schedule.group.tensors
+        lies = [each for name in tensors for each in (known[name], *known[name].sources)]
+        starts = [
+            (self._place(each.storage.buffer), each.storage.offset * size_of(each.dtype))
+            for each in lies
+        ]
+        # Each core finds its slice of a buffer in a way of its own.
+        sliced = (home.address for home in self.shared.values() if home.slices > 1)
+        firsts = {("shared", address): 0 for address in sliced}
+        for place, start in starts:
+            if place is not None:
+                firsts[place] = min(firsts.get(place, start), start)
         site = GroupSite(
-            number, len(self.origins), self.names.number, tensors, buffers, far, addresses, awaited
-        )
+            number, len(self.origins), self.names.number, tensors, buffers, far, places,
+            tuple(firsts.get(place, 0) if place else 0 for place in places),
+            partial(self._steps_before, number),
+        )  # fmt: skip
         key = (
             outline, schedule.parts, schedule.loops, plan.slots,
             tuple((tiled.loops, tiled.resident) for tiled in schedule.layers),
             tuple(step.places[name] for name in buffers),
             tuple(sorted(range(len(buffers)), key=buffers.__getitem__)),  # uses are in their order
-            tuple(map(addresses.index, addresses)), tuple(map(self.shared.get, far)),
-            tuple(tuple(map(awaited.index, found)) for found in steps),
+            tuple(map(places.index, places)), tuple(map(self.shared.get, far)),
+            tuple(place and start - firsts[place] for place, start in starts),
             tuple(
                 self._lacking(number, name, core)
                 for name in schedule.group.pinned for core in range(len(schedule.parts))
@@ -267,13 +279,17 @@ class ProgramCode(OffChip):
         )  # fmt: skip
         return key, site
 
+    def _place(self, buffer: str) -> tuple[str, int] | None:
+        """Memory and address of a buffer; None: all that is touched of it is on chip."""
+        home = self.shared.get(buffer)
+        if home is not None:
+            return "shared", home.address
+        return ("dram", self.dram[buffer]) if buffer in self.dram else None
+
     def _steps_before(self, number: int, buffer: str) -> list[int]:
         """Steps of the same inference before `number` that write a buffer off chip."""
         start = number - number % len(self.steps)
         return [start + step for step in self.writers.get(buffer, ()) if start + step < number]
-
-    def _awaited_by(self, number: int, buffer: str) -> list[str]:
-        return [f"step{step}" for step in self._steps_before(number, buffer)]
 
     def _lacking(self, number: int, name: str, core: int) -> bool:
         """Whether a constant that stays for several groups is not there yet."""

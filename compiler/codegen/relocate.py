@@ -2,7 +2,7 @@
 take is emitted once.
 
 Groups are alike that do the same with other values, at the same places on chip. Their trees differ
-in names and numbers, and in where tensors lie in DRAM:
+in names and numbers, and in where tensors lie in DRAM, also in what parts of one they are:
 
     step 3, weights at 0x1000            step 16, weights at 0x9000
     load 0x1000 + 64 * v7                load 0x9000 + 64 * v52
@@ -11,13 +11,13 @@ in names and numbers, and in where tensors lie in DRAM:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
 from compiler.codegen.legalize import Names
-from compiler.codegen.nodes import LoopSegment, Node, SegmentedLoop, Use
+from compiler.codegen.nodes import LoopSegment, Node, SegmentedLoop, Use, waiting
 from compiler.target.loops.cover import Cover, CoverProblem
 from simmodel.isa import Await, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, replace
@@ -43,10 +43,12 @@ class GroupSite:
     """On chip."""
     far: tuple[str, ...]
     """Buffers off chip, packed weights included."""
-    addresses: tuple[int | None, ...]
-    """Of `far` in DRAM; None: not there."""
-    awaited: tuple[int, ...]
-    """Steps that write what it reads."""
+    places: tuple[tuple[str, int] | None, ...]
+    """Memory and address of each of `far`; None: all that is touched of it is on chip."""
+    firsts: tuple[int, ...]
+    """First bytes of `far` in which its tensors lie."""
+    awaited: Callable[[str], Sequence[int]]
+    """Steps before it that write a buffer off chip."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,12 @@ class _Relocation:
         pairs = zip(old.buffers, new.buffers, strict=True)
         self._buffers = {f"{old.step}:{a}": f"{new.step}:{b}" for a, b in pairs}
         self._far = dict(zip(old.far, new.far, strict=True))
-        waits = zip(old.awaited, new.awaited, strict=True)
-        self._barriers = {f"step{a}": f"step{b}" for a, b in waits}
-        pairs_ = zip(old.addresses, new.addresses, strict=True)
-        places = sorted((a, b - a) for a, b in pairs_ if a is not None and b is not None)
-        self._starts, self._moves = [a for a, _ in places], [by for _, by in places]
+        self._awaited = new.awaited
+        ends = zip(old.places, old.firsts, new.places, new.firsts, strict=True)
+        places = sorted(
+            (*a, b[1] + into - a[1] - out) for a, out, b, into in ends if a is not None and b
+        )
+        self._starts, self._moves = [each[:2] for each in places], [by for *_, by in places]
         self._known: dict[int, Any] = {}
         """What became of a value, by its identity: the old trees keep it."""
 
@@ -111,15 +114,19 @@ class _Relocation:
             bodies = (tuple(map(self.node, segment.body)) for segment in node.segments)
             counts = (segment.count for segment in node.segments)
             return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
-        return replace(
+        items = node.items
+        if node.waited:
+            items = tuple(item for item in items if not isinstance(item, Await))
+        moved = replace(
             node,
-            items=tuple(map(self._item, node.items)),
+            items=tuple(map(self._item, items)),
             uses=tuple(map(self._use, node.uses)),
             origin=node.origin + self.origins,
             reads=frozenset(self._far[name] for name in node.reads),
             writes=frozenset(self._far[name] for name in node.writes),
             tile=node.tile and self._tile(node.tile),
         )
+        return waiting(moved, self._awaited) if node.waited else moved
 
     def _tile(self, tile: TileKind) -> TileKind:
         found: TileKind | None = self._known.get(id(tile))
@@ -137,10 +144,7 @@ class _Relocation:
         if isinstance(item, Loop):
             variable = self._variables.get(item.variable, item.variable)
             return Loop(variable, item.count, tuple(map(self._item, item.body)))
-        item = replace(map_operands(item, self._operand), origin=item.origin + self.origins)
-        return (
-            replace(item, barrier=self._barriers[item.barrier]) if isinstance(item, Await) else item
-        )
+        return replace(map_operands(item, self._operand), origin=item.origin + self.origins)
 
     def _operand(self, operand: Operand) -> Operand:
         found: Operand | None = self._known.get(id(operand))
@@ -148,8 +152,8 @@ class _Relocation:
             return found
         address, ring = operand.address, operand.address.ring
         base, terms = address.base, self._terms(address.terms)
-        if operand.memory == "dram":  # its first element lies in its buffer
-            base += self._moves[bisect_right(self._starts, base) - 1]
+        if operand.memory in ("dram", "shared"):  # its first element lies in its buffer
+            base += self._moves[bisect_right(self._starts, (operand.memory, base)) - 1]
         if ring is not None and ring.terms:
             ring = Ring(ring.slots, ring.pitch, ring.offset, self._terms(ring.terms))
         limits = tuple([Limit(o.axis, o.base, self._terms(o.terms)) for o in operand.limits])

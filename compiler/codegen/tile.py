@@ -55,8 +55,8 @@ class EmissionContext:
     """Number of the group in the program."""
     depth: int
     """Outer loops around every layer."""
-    awaited: Callable[[str], Iterable[str]]
-    """Barriers behind which a DRAM buffer holds what this group reads."""
+    awaited: Callable[[str], Sequence[int]]
+    """Steps behind which a buffer off chip holds what this group reads."""
     picks: Mapping[str, int]
     """Origin index of the node that picks a tensor of which this group reads the rows."""
     lacking: Callable[[str, int], bool]

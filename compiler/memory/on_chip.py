@@ -243,7 +243,8 @@ class _OneMemory:
     def places(self, fixed: Places) -> Places:
         """Address and pitch of each buffer, beside those whose places are `fixed`."""
         made, early = self._fitted(turns=self.looped), ahead(self.buffers, self.last)
-        if self.options.ahead and self.last >= LAYERS and not self.looped:
+        loaded = any(buffer.key is not None for buffer in self.buffers)
+        if loaded and self.options.ahead and self.last >= LAYERS and not self.looped:
             pace, room = LoadPacing.of(self.plan, self.arch), (self.size, self.grain)
             found = prefetched(made, self.buffers, pace, room, self.busy)
             if found is not None:

@@ -10,8 +10,8 @@ in use moves with the layer's loops.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.cost.overlap import copy_rate
@@ -62,7 +62,13 @@ class Task:
     """Cycles of one turn without conflicts."""
     turns: float
     """In one phase."""
-    streams: tuple[Stream, ...]
+    moved: Callable[[], Iterable[Stream]] = field(compare=False)
+    """What makes `streams`: most ask for cycles alone."""
+
+    @cached_property
+    def streams(self) -> tuple[Stream, ...]:
+        """What it moves in one turn."""
+        return tuple(self.moved())
 
     @property
     def time(self) -> float:
@@ -127,9 +133,12 @@ def _transfer(
 ) -> Task:
     """A copy of a whole slot to or from DRAM, next to the one that is used `now`."""
     rate = min(copy_rate(arch, arch.copy_[engine]), arch.dram_bytes_per_cycle)
-    slot, low = tuple((turn + 1) % buffer.slots for turn in now), (0,) * SAMPLES
-    stream = Stream(buffer.name, write, buffer.bytes, slot, low, buffer.bytes)
-    return Task(engine, buffer.bytes / rate, turns, (stream,))
+
+    def moved() -> Iterator[Stream]:
+        slot, low = tuple((turn + 1) % buffer.slots for turn in now), (0,) * SAMPLES
+        yield Stream(buffer.name, write, buffer.bytes, slot, low, buffer.bytes)
+
+    return Task(engine, buffer.bytes / rate, turns, moved)
 
 
 @dataclass(frozen=True)
@@ -210,16 +219,18 @@ class _Layer:
             cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps))
             left, right = streams(matrix, m, n, k * taps)
         whole = matrix.granularity == "conv" or nest.depthwise or engine == "vector"
-        a = self._read(compute, 0, loops, 0)
-        unrolled = batch * m * k * taps * size_of(dtype)
-        moved = [replace(a, bytes=left * (a.bytes if whole else unrolled))]
-        if len(nest.operands) > 1:
-            w = self._read(compute, 1, loops, 0)
-            moved.append(replace(w, bytes=right * w.bytes))
-        cycles = math.ceil(cycles / len(self.arch.units(engine)))
-        target = compute.writes if compute.sums is None else compute.sums
-        moved.append(self._result(compute, target, loops, 0))
-        return Task(engine, cycles, turns, tuple(moved))
+
+        def moved() -> Iterator[Stream]:
+            a = self._read(compute, 0, loops, 0)
+            unrolled = batch * m * k * taps * size_of(dtype)
+            yield replace(a, bytes=left * (a.bytes if whole else unrolled))
+            if len(nest.operands) > 1:
+                w = self._read(compute, 1, loops, 0)
+                yield replace(w, bytes=right * w.bytes)
+            target = compute.writes if compute.sums is None else compute.sums
+            yield self._result(compute, target, loops, 0)
+
+        return Task(engine, math.ceil(cycles / len(self.arch.units(engine))), turns, moved)
 
     def _tail(
         self, compute: Compute, loops: Sequence[Range], turns: int, engine: str, late: int
@@ -232,13 +243,16 @@ class _Layer:
             form = form_of(nest)
             cost = self.arch.factor(form, cost_of(form))
         cycles = cost * math.ceil(math.prod(sizes) / vector.lanes / vector.units)
-        moved = [self._result(compute, compute.writes, loops, late)]
-        if product and compute.sums is not None:
-            moved.append(self._result(compute, compute.sums, loops, late, write=False))
-        else:
-            operands = range(len(nest.operands))
-            moved += [self._read(compute, index, loops, late) for index in operands]
-        return Task(engine, cycles, turns, tuple(moved))
+
+        def moved() -> Iterator[Stream]:
+            yield self._result(compute, compute.writes, loops, late)
+            if product and compute.sums is not None:
+                yield self._result(compute, compute.sums, loops, late, write=False)
+            else:
+                for index in range(len(nest.operands)):
+                    yield self._read(compute, index, loops, late)
+
+        return Task(engine, cycles, turns, moved)
 
     def _read(self, compute: Compute, index: int, loops: Sequence[Range], late: int) -> Stream:
         buffer, spans = compute.reads[index], touched(compute.nest.reads[index], loops)

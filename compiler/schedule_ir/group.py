@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -16,6 +16,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Storage, Tensor, dense
 from simmodel.arch.base import MemoryRole
+from simmodel.isa.region import replace
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ A layer alone has no outer loops: its own loops walk its whole part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box
+from simmodel.isa.region import replace
 
 
 @dataclass(frozen=True)

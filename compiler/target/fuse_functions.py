@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from simmodel.arch.element_types import is_float, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, definition, elementwise_form
 from simmodel.isa.functions import BINARY, TERNARY, UNARY, Term, functions_in
+from simmodel.isa.region import replace
 
 Cut = frozenset[int]
 """Indices of steps that one instruction may compute."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 
@@ -37,6 +37,7 @@ from compiler.tensor_ir.nest import (
 from simmodel.arch.dtype import NAMES, NUMPY
 from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
+from simmodel.isa.region import replace
 
 
 @dataclass
@@ -210,7 +211,7 @@ def plain(
 ) -> Nest:
     """An element-wise nest over `shape`."""
     dims = tuple(Dim(f"d{axis}", extent) for axis, extent in enumerate(shape))
-    return replace(Nest(out, dims, len(shape), function, accesses), **fields)  # type: ignore[arg-type]
+    return replace(Nest(out, dims, len(shape), function, accesses), **fields)
 
 
 def reshaped(*shape: int) -> Callable[[Array], Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from compiler.tensor_ir.rewrite import (
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import LazyArray
+from simmodel.isa.region import replace
 
 
 class _Merging:

@@ -280,25 +280,23 @@ def over_loops(values: Array, access: Access, nest: Nest) -> Array:
     """`values` at the positions of `access`: one axis per loop, none of them copied."""
     loops = [(0, dim.extent) for dim in nest.dims]
     box = needed(access, loops)
-    region = clipped(box, values.shape)
-    outside = any(region.before) or any(region.after)
-    if outside and access.pad is None:
-        raise ValueError(f"{nest.tensor}: reads outside {access.tensor}, which has no pad value")
-    inside = values[tuple(slice(start, start + size) for start, size in region.box)]
-    if outside:
+    first = [affine.constant for affine in access.index]
+    if any(at < 0 or at + n > size for (at, n), size in zip(box, values.shape, strict=True)):
+        if access.pad is None:
+            said = f"{nest.tensor}: reads outside {access.tensor}, which has no pad value"
+            raise ValueError(said)
+        region = clipped(box, values.shape)
         pads = list(zip(region.before, region.after, strict=True))
-        inside = np.pad(inside, pads, constant_values=_pad_value(access, values.dtype))
-    first = tuple(
-        affine.constant - start for affine, (start, _) in zip(access.index, box, strict=True)
-    )
-    strides = [
-        sum(
-            affine.coefficient(d) * stride
-            for affine, stride in zip(access.index, inside.strides, strict=True)
-        )
-        for d in range(len(nest.dims))
-    ]
-    return as_strided(inside[tuple(slice(f, None) for f in first)], [n for _, n in loops], strides)
+        pad = _pad_value(access, values.dtype)
+        inside = tuple(slice(start, start + size) for start, size in region.box)
+        values = np.pad(values[inside], pads, constant_values=pad)
+        first = [begin - start for begin, (start, _) in zip(first, box, strict=True)]
+    strides = [0] * len(loops)
+    for affine, stride in zip(access.index, values.strides, strict=True):
+        for dim, factor in affine.terms:
+            strides[dim] += factor * stride
+    begin = tuple([slice(at, None) for at in first])
+    return as_strided(values[begin], [n for _, n in loops], strides)
 
 
 def _pad_value(access: Access, dtype: np.dtype[np.generic]) -> float:

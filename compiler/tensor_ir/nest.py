@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -24,7 +24,7 @@ from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.registers import Count
 from simmodel.arch.element_types import size_of
 from simmodel.arch.lazy_array import AnyArray
-from simmodel.isa.region import Register, Terms
+from simmodel.isa.region import Register, Terms, replace
 
 Array = NDArray[Any]
 
@@ -53,7 +53,11 @@ class Affine:
 
     def coefficient(self, dim: int) -> int:
         """Factor of loop `dim`; 0 where it does not occur."""
-        return sum(factor for position, factor in self.terms if position == dim)
+        found = 0
+        for position, factor in self.terms:
+            if position == dim:
+                found += factor
+        return found
 
 
 def at(dim: int, coefficient: int = 1, constant: int = 0) -> Affine:
@@ -122,6 +126,8 @@ class Nest:
     @property
     def reads(self) -> tuple[Access, ...]:
         """Every access, operands first."""
+        if self.bias is None and self.multiplier is None:
+            return self.operands
         extra = (access for access in (self.bias, self.multiplier) if access is not None)
         return (*self.operands, *extra)
 

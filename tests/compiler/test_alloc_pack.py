@@ -183,7 +183,7 @@ def task(engine: str, held: TileBuffer, rate: float, ahead: int = 0, cycles: flo
     """Works on all of a slot at `rate` bytes per cycle, `ahead` slots in front of the others."""
     slot = tuple((sample + ahead) % held.slots for sample in range(SAMPLES))
     moved = Stream(held.name, engine == "load", rate * cycles, slot, (0,) * SAMPLES, held.bytes)
-    return Task(engine, cycles, 1, (moved,))
+    return Task(engine, cycles, 1, lambda: (moved,))
 
 
 def space(

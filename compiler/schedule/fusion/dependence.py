@@ -258,13 +258,17 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
     )
 
 
+_Touch = tuple[str, int, int, int]
+"""A tensor, the part that touches it, and its extent in its buffer."""
+
+
 class _Views:
     """The tensors that parts touch, by the buffers that they lie in."""
 
     def __init__(self, parts: Sequence[Part], graph: NestGraph) -> None:
         self.tensors, self.sizes = graph.tensors, graph.buffers
-        self.written: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        self.read: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        self.written: dict[str, list[_Touch]] = defaultdict(list)
+        self.read: dict[str, list[_Touch]] = defaultdict(list)
         self.known: dict[tuple[str, str], bool] = {}
         self.parts = parts
         self.ports: dict[str, set[str]] = defaultdict(set)
@@ -273,9 +277,9 @@ class _Views:
             self.ports[self.buffer(name)].add(name)
         for position, part in enumerate(parts):
             for name in (*part.inputs, *_placed_by(part)[1]):
-                self.read[self.buffer(name)].append((name, position))
+                self.read[self.buffer(name)].append((name, position, *self.extent(name)))
             for name in made_by(part):
-                self.written[self.buffer(name)].append((name, position))
+                self.written[self.buffer(name)].append((name, position, *self.extent(name)))
 
     def buffer(self, name: str) -> str:
         return self.tensors[name].storage.buffer
@@ -301,13 +305,22 @@ class _Views:
         """Parts before `end` that read bytes of `name`."""
         return (reader for _, reader in self._touching(name, end, self.read))
 
+    def extent(self, name: str) -> tuple[int, int]:
+        """The first element of its buffer that a tensor has, and one past the last."""
+        tensor = self.tensors[name]
+        offset, strides = tensor.storage.offset, tensor.storage.strides
+        ends = [step * (n - 1) for n, step in zip(tensor.shape, strides, strict=True) if n > 1]
+        low = sum(end for end in ends if end < 0)
+        return offset + low, offset + sum(ends) - low + 1
+
     def _touching(
-        self, name: str, end: int, found: dict[str, list[tuple[str, int]]]
+        self, name: str, end: int, found: dict[str, list[_Touch]]
     ) -> Iterator[tuple[str, int]]:
-        for other, position in found.get(self.buffer(name), ()):
+        low, high = self.extent(name)
+        for other, position, start, stop in found.get(self.buffer(name), ()):
             if position >= end:
                 return
-            if self.overlap(name, other):
+            if start < high and low < stop and self.overlap(name, other):
                 yield other, position
 
     def overlap(self, first: str, second: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
@@ -21,6 +21,7 @@ from compiler.schedule.residency.table import Prices
 from compiler.schedule_ir.group import Group, Latest
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, RowPlacement, Tensor
+from simmodel.isa.region import replace
 
 ALONE = 1e12
 """Cycles that a layer counts that fits no tile even alone: more than any group that fits."""
@@ -191,8 +192,8 @@ class Outlines:
     """Outlines of groups; those of layers are worked out once."""
 
     values: bool = False
-    """Whether the values of encodings and clips matter, where tensors begin in their buffers and
-    how they follow lengths: to a program they do, to a price it is enough that they are there."""
+    """Whether the values of encodings and clips matter, and how tensors follow lengths: to a
+    program they do, to a price it is enough that they are there."""
     _layers: dict[int, Outlined] = field(default_factory=dict)
     """By identity of a layer, which is kept so that its identity stays its own."""
     _firsts: dict[Outline, Outlined] = field(default_factory=dict)
@@ -272,9 +273,9 @@ def _outline_of(tensor: Tensor) -> Outline:
 
 
 def _values_of(tensor: Tensor) -> Outline:
-    """What only a program depends on."""
-    storage, narrow, rows = tensor.storage, tensor.narrow, tensor.picked or tensor.placed
-    own = storage.offset, storage.registers, tensor.counts
+    """What only a program depends on, but for where a tensor begins in its buffer."""
+    narrow, rows = tensor.narrow, tensor.picked or tensor.placed
+    own = tensor.storage.registers, tensor.counts
     encoded = None if narrow is None else (narrow.scale, narrow.zero)
     if rows is None:
         return (*own, encoded)

@@ -11,7 +11,7 @@ cluster needs another one's slice (`compiler.geometry.clusters`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from compiler.geometry.clusters import slices
@@ -29,6 +29,7 @@ from compiler.schedule_ir.group import Group, Shared
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch, SharedMemory
+from simmodel.isa.region import replace
 
 
 @dataclass(frozen=True)
