@@ -91,23 +91,31 @@ def gather(node: Node) -> None:
 
 
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
-    """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run.
+    """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run, of
+    neighbours or of every second, third or further result, whichever makes the fewest.
 
     Raises NoNest where there are more runs than `LoweringLimits` allow.
     """
-    runs = _runs([int(p) for p in positions])
-    if len(runs) == 1:
-        return node.build.view(name, x, along(axis, *runs[0]))
-    if len(runs) > node.limits.runs:
-        raise NoNest(f"{node.op} of positions in {len(runs)} separate runs")
+    limit = min(len(positions), node.limits.runs)
+    ways = ([_runs([int(p) for p in positions[k::step]]) for k in range(step)]
+            for step in range(1, limit + 1))  # fmt: skip
+    phases = min(ways, key=lambda way: sum(map(len, way)), default=[])
+    count = sum(map(len, phases))
+    if count == 1:
+        return node.build.view(name, x, along(axis, *phases[0][0]))
+    if count > node.limits.runs:
+        raise NoNest(f"{node.op} of positions in {count} separate runs")
     shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
     out = node.build.create(name, shape, x.dtype, order_like(x))
-    start = 0
-    for number, run in enumerate(runs):
-        source = node.build.view(f"{name}.from{number}", x, along(axis, *run))
-        part = node.build.view(f"{name}.to{number}", out, along(axis, start, run[1]))
-        node.build.copied(part, source)
-        start += run[1]
+    number = 0
+    for start, runs in enumerate(phases):
+        for run in runs:
+            source = node.build.view(f"{name}.from{number}", x, along(axis, *run))
+            place = along(axis, start, run[1], len(phases))
+            part = node.build.view(f"{name}.to{number}", out, place)
+            node.build.copied(part, source)
+            start += run[1] * len(phases)
+            number += 1
     return out
 
 

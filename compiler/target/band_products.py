@@ -1,15 +1,15 @@
 """Products with a constant band matrix, such as that of an interpolation, as windows.
 
 Each result of such a product adds up a few neighbours, whose first place moves on by `q` for every
-`p` results. The array multiplies by the zeros around the band in the same instruction; the vector
-engine does better to read the neighbours alone.
+`p` results, or nearly so; results behind the last whole period have a window of their own. The
+array multiplies by the zeros around the band in the same instruction; the vector engine does better
+to read the neighbours alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,36 +31,60 @@ WORTH = 2
 """The window has to be so many times shorter than the sum."""
 
 
-def as_window(
+def as_windows(
     nest: Nest, tensors: dict[str, Tensor], buffers: dict[str, int], arch: Arch
-) -> Nest | None:
-    """`nest` as a sum over a window, with its weights and its result, seen in periods, added to the
-    graph's tensors; None where it is no product with a band, or the array multiplies.
+) -> tuple[Nest, ...]:
+    """`nest` as sums over windows, with their weights and their results, seen in periods, added to
+    the graph's tensors; none where it is no product with a band, or the array multiplies.
 
     before:
-        y[c=32, i=42] = sum over k=28 of mul(x[c, k], w[i, k])
+        y[c=32, i=43] = sum over k=28 of mul(x[c, k], w[i, k])
     after:
         y[c=32, m=14, r=3] = sum over t=4 of mul(x[c, 2 m + t - 1], v[m, r, t])
+        y[c=32, m=1, r=1] = sum over t=2 of mul(x[c, t + 26], v[m, r, t])
     """
     axis = _row_axis(nest, tensors)
     if axis is None or no_products(nest, tensors, arch) is None:
-        return None
+        return ()
+    matrix = np.asarray(tensors[nest.operands[1].tensor].data)
+    found = _bands(matrix)
+    new: dict[str, Tensor] = {}
+    windows = tuple(_window(nest, axis, band, {**tensors, **new}, new) for band in found)
+    known = {**tensors, **new}
+    if any(vector_lacks(each, known, arch, finishing=False) is not None for each in windows):
+        return ()
+    tensors.update(new)
+    buffers.update({name: new[name].elements for name in new if new[name].storage.buffer == name})
+    return windows
+
+
+@dataclass(frozen=True)
+class _Band:
+    """Rows of a matrix from `row` on as what stands around a diagonal: weights [period, row,
+    place], columns that a period moves on, and where the first begins."""
+
+    row: int
+    weights: Array
+    step: int
+    first: int
+
+
+def _window(
+    nest: Nest, axis: int, band: _Band, tensors: Mapping[str, Tensor], new: dict[str, Tensor]
+) -> Nest:
+    """The part of `nest` that `band` makes; its weights and its result go into `new`."""
     left, right = nest.operands
-    found = _band(np.asarray(tensors[right.tensor].data))
-    if found is None:
-        return None
-    weights, step, first = found
-    shape = weights.shape
+    shape = band.weights.shape
     _, period, width = shape
 
     def shifted(affine: Affine) -> Affine:
         return replace(affine, terms=tuple((d + (d > axis), f) for d, f in affine.terms))
 
     tap = nest.rank + 1
-    place = Affine(((axis, step), (tap, 1)), first)
+    place = Affine(((axis, band.step), (tap, 1)), band.first)
     walked = next(n for n, each in enumerate(left.index) if each.coefficient(nest.rank))
     index = tuple(place if n == walked else shifted(each) for n, each in enumerate(left.index))
-    band, result = f"{nest.tensor}.band", tensors[nest.tensor]
+    weights, result = f"{nest.tensor}.band{band.row}", tensors[nest.tensor]
     storage = result.storage
     inner = storage.strides[axis]
     ends = slice(None, axis), slice(axis + 1, None)
@@ -70,42 +94,61 @@ def as_window(
     )
     window = replace(
         nest,
-        tensor=f"{nest.tensor}.periods",
+        tensor=f"{nest.tensor}.periods{band.row}",
         dims=(*(Dim(f"d{d}", n) for d, n in enumerate(split)), Dim("t", width)),
         rank=nest.rank + 1,
         operands=(
             replace(left, index=index, pad=0.0),
-            Access(band, (at(axis), at(axis + 1), at(tap))),
+            Access(weights, (at(axis), at(axis + 1), at(tap))),
         ),
     )
-    constant = replace(
-        tensors[right.tensor], name=band, shape=shape, storage=Storage(band, 0, row_major(shape)),
-        data=weights, exact=None,
+    new[weights] = replace(
+        tensors[right.tensor], name=weights, shape=shape,
+        storage=Storage(weights, 0, row_major(shape)), data=band.weights, exact=None,
     )  # fmt: skip
-    seen = replace(
-        result, name=window.tensor, shape=split, storage=replace(storage, strides=strides)
-    )
-    new = {band: constant, window.tensor: seen}
-    if vector_lacks(window, {**tensors, **new}, arch, finishing=False) is not None:
-        return None
-    tensors.update(new)
-    buffers[band] = constant.elements
+    offset = storage.offset + band.row * inner
+    new[window.tensor] = replace(
+        result, name=window.tensor, shape=split,
+        storage=replace(storage, offset=offset, strides=strides),
+    )  # fmt: skip
     return window
 
 
-def _band(matrix: Array) -> tuple[Array, int, int] | None:
-    """What stands in the rows of a matrix around a diagonal, as [period, row, place], how many
-    columns a period moves on, and where the first begins; None where that is most of it."""
+def _bands(matrix: Array) -> tuple[_Band, ...]:
+    """`matrix` as the periods that leave the fewest products, and the rows behind the last whole
+    one; none where that is most of the products."""
     made, given = matrix.shape
-    count = math.gcd(made, given)
-    period, step = made // count, given // count
-    rows, columns = np.nonzero(matrix)
-    reach = columns - rows // period * step
-    if not rows.size or (width := int(reach.max() - reach.min()) + 1) * WORTH > given:
-        return None
-    weights = np.zeros((made, width), matrix.dtype)
-    weights[rows, reach - reach.min()] = matrix[rows, columns]
-    return weights.reshape(count, period, width), step, int(reach.min())
+    filled = matrix != 0
+    ends = filled.argmax(1), given - 1 - filled[:, ::-1].argmax(1)
+    ends = np.where(filled.any(1), ends, [[given], [-1]])
+    least, best = made * given // WORTH + 1, ()
+    for period in range(1, made + 1):
+        whole = made // period * period
+        for step in {period * given // made, -(-period * given // made)}:
+            parts = [(0, whole, period, step), (whole, made, made - whole, 0)]
+            parts = [part for part in parts if part[0] < part[1]]
+            products = sum(
+                (last - row) * _reach(ends, row, last, *way)[1] for row, last, *way in parts
+            )
+            if products < least:
+                least, best = products, tuple(_band(matrix, ends, *part) for part in parts)
+    return best
+
+
+def _reach(ends: Array, row: int, last: int, period: int, step: int) -> tuple[int, int]:
+    """Where the first window begins that holds all between both `ends` of each row from `row` to
+    `last`, if windows move on by `step` each `period`, and how wide it is."""
+    moved = np.arange(last - row) // period * step
+    first = int((ends[0, row:last] - moved).min())
+    return first, max(1, int((ends[1, row:last] - moved).max()) + 1 - first)
+
+
+def _band(matrix: Array, ends: Array, row: int, last: int, period: int, step: int) -> _Band:
+    first, width = _reach(ends, row, last, period, step)
+    rows, columns = np.nonzero(matrix[row:last])
+    weights = np.zeros((last - row, width), matrix.dtype)
+    weights[rows, columns - rows // period * step - first] = matrix[row:last][rows, columns]
+    return _Band(row, weights.reshape(-1, period, width), step, first)
 
 
 def _row_axis(nest: Nest, tensors: Mapping[str, Tensor]) -> int | None:

@@ -246,6 +246,35 @@ def test_an_interpolation_reads_its_neighbours_alone_where_no_array_multiplies(
     agree(found, reference(model, feeds), 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize(("given_side", "made"), [(33, 65), (29, 57), (32, 15), (23, 22)])
+@pytest.mark.parametrize("rule", ["half_pixel", "align_corners"])
+def test_neighbours_of_sides_that_no_period_divides(given_side: int, made: int, rule: str) -> None:
+    """What is behind the last whole period has a window of its own."""
+    node = case("Resize", (2, given_side, 3), None, None, ints(made), axes=[1], mode="linear",
+                coordinate_transformation_mode=rule)  # fmt: skip
+    model, feeds = model_of(node)
+    arch = machine(types=("int8",), matrix={"rate": {"int8": 1}},
+                   vector={"types": ("int8", "int32", "fp32")})  # fmt: skip
+    graph = ExpandFunctions().apply(lowered(model), arch)
+    nests = [step for step in graph.steps if isinstance(step, Nest)]
+    products = sum(math.prod(dim.extent for dim in nest.dims) for nest in nests)
+    assert products <= 4 * 2 * made * 3
+    agree(run(graph, feeds), reference(model, feeds), 1e-5, 1e-5)
+    _, found = executed(model, feeds, arch, CompileOptions())
+    agree(found, reference(model, feeds), 1e-5, 1e-5)
+
+
+def test_positions_of_nearly_even_steps_are_a_few_copies() -> None:
+    """Of 65 results of 33 places, every second is a run of neighbours."""
+    node = case("Resize", (2, 33, 3), None, None, ints(65), axes=[1], mode="nearest",
+                coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    model, feeds = model_of(node)
+    graph = lowered(model)
+    assert len(graph.steps) <= 4
+    assert all(isinstance(step, Nest) for step in graph.steps)
+    agree(run(graph, feeds), reference(model, feeds))
+
+
 def test_the_ratio_of_the_sides_is_kept() -> None:
     for policy in ("not_larger", "not_smaller"):
         node = case("Resize", (1, 2, 7, 4), None, None, ints(9, 8), axes=[2, 3], mode="linear",
