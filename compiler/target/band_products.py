@@ -1,9 +1,9 @@
 """Products with a constant band matrix, such as that of an interpolation, as windows.
 
 Each result of such a product adds up a few neighbours, whose first place moves on by `q` for every
-`p` results, or nearly so; results behind the last whole period have a window of their own. The
-array multiplies by the zeros around the band in the same instruction; the vector engine does better
-to read the neighbours alone.
+`p` results, or nearly so; results in front of the first whole period and behind the last have
+windows of their own. The array multiplies by the zeros around the band in the same instruction; the
+vector engine does better to read the neighbours alone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from simmodel.arch.record import Arch
 
 WORTH = 2
 """The window has to be so many times shorter than the sum."""
+LONGEST = 64
+"""Results of a period at most."""
 
 
 def as_windows(
@@ -40,8 +42,9 @@ def as_windows(
     before:
         y[c=32, i=43] = sum over k=28 of mul(x[c, k], w[i, k])
     after:
-        y[c=32, m=14, r=3] = sum over t=4 of mul(x[c, 2 m + t - 1], v[m, r, t])
-        y[c=32, m=1, r=1] = sum over t=2 of mul(x[c, t + 26], v[m, r, t])
+        y[c=32, m=1, r=1] = sum over t=1 of mul(x[c, t], v[m, r, t])
+        y[c=32, m=13, r=3] = sum over t=3 of mul(x[c, 2 m + t], v[m, r, t])
+        y[c=32, m=1, r=3] = sum over t=3 of mul(x[c, t + 25], v[m, r, t])
     """
     axis = _row_axis(nest, tensors)
     if axis is None or no_products(nest, tensors, arch) is None:
@@ -60,13 +63,39 @@ def as_windows(
 
 @dataclass(frozen=True)
 class _Band:
-    """Rows of a matrix from `row` on as what stands around a diagonal: weights [period, row,
-    place], columns that a period moves on, and where the first begins."""
+    """Rows of a matrix from `row` to `last`, whose windows of `width` begin at `first` and move on
+    by `step` each `period`."""
 
     row: int
-    weights: Array
+    last: int
+    period: int
     step: int
     first: int
+    width: int
+
+    @classmethod
+    def around(cls, ends: Array, row: int, last: int, period: int, step: int) -> _Band:
+        """The narrowest that holds all between both `ends` of each row."""
+        moved = np.arange(last - row) // period * step
+        first, end = (ends[0, row:last] - moved).min(), (ends[1, row:last] - moved).max() + 1
+        return cls(row, last, period, step, int(first), max(1, int(end - first)))
+
+    @property
+    def products(self) -> int:
+        return (self.last - self.row) * self.width
+
+    def inside(self, given: int) -> bool:
+        """Whether no window reaches out of so many columns."""
+        moved = ((self.last - self.row) // self.period - 1) * self.step
+        return self.first >= 0 and self.first + moved + self.width <= given
+
+    def weights(self, matrix: Array) -> Array:
+        """What stands in the windows, as [period, row, place]."""
+        part = matrix[self.row : self.last]
+        rows, columns = np.nonzero(part)
+        found = np.zeros((len(part), self.width), matrix.dtype)
+        found[rows, columns - rows // self.period * self.step - self.first] = part[rows, columns]
+        return found.reshape(-1, self.period, self.width)
 
 
 def _window(
@@ -74,7 +103,8 @@ def _window(
 ) -> Nest:
     """The part of `nest` that `band` makes; its weights and its result go into `new`."""
     left, right = nest.operands
-    shape = band.weights.shape
+    data = band.weights(np.asarray(tensors[right.tensor].data))
+    shape = data.shape
     _, period, width = shape
 
     def shifted(affine: Affine) -> Affine:
@@ -83,6 +113,7 @@ def _window(
     tap = nest.rank + 1
     place = Affine(((axis, band.step), (tap, 1)), band.first)
     walked = next(n for n, each in enumerate(left.index) if each.coefficient(nest.rank))
+    given = nest.dims[nest.rank].extent
     index = tuple(place if n == walked else shifted(each) for n, each in enumerate(left.index))
     weights, result = f"{nest.tensor}.band{band.row}", tensors[nest.tensor]
     storage = result.storage
@@ -98,13 +129,13 @@ def _window(
         dims=(*(Dim(f"d{d}", n) for d, n in enumerate(split)), Dim("t", width)),
         rank=nest.rank + 1,
         operands=(
-            replace(left, index=index, pad=0.0),
+            replace(left, index=index, pad=None if band.inside(given) else 0.0),
             Access(weights, (at(axis), at(axis + 1), at(tap))),
         ),
     )
     new[weights] = replace(
         tensors[right.tensor], name=weights, shape=shape,
-        storage=Storage(weights, 0, row_major(shape)), data=band.weights, exact=None,
+        storage=Storage(weights, 0, row_major(shape)), data=data, exact=None,
     )  # fmt: skip
     offset = storage.offset + band.row * inner
     new[window.tensor] = replace(
@@ -114,41 +145,38 @@ def _window(
     return window
 
 
-def _bands(matrix: Array) -> tuple[_Band, ...]:
-    """`matrix` as the periods that leave the fewest products, and the rows behind the last whole
-    one; none where that is most of the products."""
+def _bands(matrix: Array) -> list[_Band]:
+    """`matrix` as periods of the length that leaves the fewest products, and the rows in front and
+    behind whose windows would begin elsewhere; none where that is most of the products.
+
+    No window reaches out of the matrix where that can be had: a border costs, and keeps what is
+    made in parts from staying on chip.
+    """
     made, given = matrix.shape
     filled = matrix != 0
     ends = filled.argmax(1), given - 1 - filled[:, ::-1].argmax(1)
     ends = np.where(filled.any(1), ends, [[given], [-1]])
-    least, best = made * given // WORTH + 1, ()
-    for period in range(1, made + 1):
-        whole = made // period * period
-        for step in {period * given // made, -(-period * given // made)}:
-            parts = [(0, whole, period, step), (whole, made, made - whole, 0)]
-            parts = [part for part in parts if part[0] < part[1]]
-            products = sum(
-                (last - row) * _reach(ends, row, last, *way)[1] for row, last, *way in parts
-            )
-            if products < least:
-                least, best = products, tuple(_band(matrix, ends, *part) for part in parts)
-    return best
 
+    def cut(head: int, end: int, *way: int) -> list[_Band]:
+        parts = (0, head, head, 0), (head, end, *way), (end, made, made - end, 0)
+        return [_Band.around(ends, *part) for part in parts if part[0] < part[1]]
 
-def _reach(ends: Array, row: int, last: int, period: int, step: int) -> tuple[int, int]:
-    """Where the first window begins that holds all between both `ends` of each row from `row` to
-    `last`, if windows move on by `step` each `period`, and how wide it is."""
-    moved = np.arange(last - row) // period * step
-    first = int((ends[0, row:last] - moved).min())
-    return first, max(1, int((ends[1, row:last] - moved).max()) + 1 - first)
-
-
-def _band(matrix: Array, ends: Array, row: int, last: int, period: int, step: int) -> _Band:
-    first, width = _reach(ends, row, last, period, step)
-    rows, columns = np.nonzero(matrix[row:last])
-    weights = np.zeros((last - row, width), matrix.dtype)
-    weights[rows, columns - rows // period * step - first] = matrix[row:last][rows, columns]
-    return _Band(row, weights.reshape(-1, period, width), step, first)
+    cuts = [
+        cut(0, made // period * period, period, step)
+        for period in range(1, min(made, LONGEST) + 1)
+        for step in {period * given // made, -(-period * given // made)}
+    ]
+    widest = min(cuts, key=lambda bands: sum(band.products for band in bands))
+    period, step = widest[0].period, widest[0].step
+    cuts = [
+        cut(head, made - (made - head) % period - less * period, period, step)
+        for head in range(min(2 * period, made))
+        for less in range(3)
+        if head + (less + 1) * period <= made
+    ]
+    whole = [bands for bands in cuts if all(band.inside(given) for band in bands)]
+    best = min(whole or [widest], key=lambda bands: sum(band.products for band in bands))
+    return best if sum(band.products for band in best) * WORTH <= matrix.size else []
 
 
 def _row_axis(nest: Nest, tensors: Mapping[str, Tensor]) -> int | None:
