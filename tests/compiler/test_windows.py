@@ -33,7 +33,7 @@ from compiler.frontend.importer import load
 from compiler.frontend.rewrite import static_shape
 from compiler.target.vector_functions import ExpandFunctions
 from compiler.tensor_ir.interpreter import run
-from compiler.tensor_ir.nest import Nest
+from compiler.tensor_ir.nest import HostNode, Nest
 
 
 @st.composite
@@ -66,6 +66,28 @@ def test_convolutions_of_any_geometry(node: Case) -> None:
     except Exception:  # pads that leave nothing, which ONNX Runtime refuses as well
         return
     check(model, feeds, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "said"),
+    [
+        ((2, 6, 9, 8), (4, 6, 3, 2), {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
+        ((1, 6, 9, 8), (4, 3, 3, 3), {"group": 2, "dilations": [2, 1]}),
+        ((1, 6, 9, 8), (6, 1, 5, 5), {"group": 6}),
+        ((2, 4, 20), (3, 4, 7), {"pads": [3, 3]}),
+    ],
+    ids=str,
+)
+def test_convolutions_with_computed_weights(
+    shape: tuple[int, ...], kernel: tuple[int, ...], said: dict[str, Any]
+) -> None:
+    """Correlations of two inputs, and weights that a network makes of another input."""
+    model, feeds = model_of(case("Conv", shape, kernel, **said))
+    check(model, feeds, atol=1e-5)
+    for arch in (machine(types=("fp32",), matrix={"rate": {"fp32": 1}}), machine(types=("fp32",))):
+        _, found = executed(model, feeds, arch, CompileOptions("fp32"))
+        assert not any(isinstance(step, HostNode) for step in lowered(model).steps)
+        agree(found, reference(model, feeds), 1e-5, 1e-5)
 
 
 @settings(max_examples=60)
