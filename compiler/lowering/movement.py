@@ -92,7 +92,8 @@ def gather(node: Node) -> None:
 
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
     """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run, of
-    neighbours or of every second, third or further result, whichever makes the fewest.
+    neighbours or of every second, third or further result, whichever makes the fewest; a long row
+    turned round is blocks turned round, and each block.
 
     Raises NoNest where there are more runs than `LoweringLimits` allow.
     """
@@ -104,7 +105,13 @@ def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tenso
     if count == 1:
         return node.build.view(name, x, along(axis, *phases[0][0]))
     if count > node.limits.runs:
-        raise NoNest(f"{node.op} of positions in {count} separate runs")
+        rows, block = np.arange(len(positions)), _block(len(positions))
+        if block == 1 or positions[0] <= positions[1] or np.diff(positions, 2).any():
+            raise NoNest(f"{node.op} of positions in {count} separate runs")
+        start = rows // block * block
+        inside = start + np.minimum(block, len(rows) - start) - 1 - rows % block
+        turned = take(node, x, axis, positions[inside], f"{name}.blocks")
+        return take(node, turned, axis, inside, name)
     shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
     out = node.build.create(name, shape, x.dtype, order_like(x))
     number = 0
@@ -117,6 +124,12 @@ def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tenso
             start += run[1] * len(phases)
             number += 1
     return out
+
+
+def _block(extent: int) -> int:
+    """Length of the blocks by which a row is turned round in the fewest runs: blocks, places of
+    one, and places of what is left."""
+    return min(range(1, extent + 1), key=lambda n: -(-extent // n) + n + extent % n)
 
 
 def _runs(positions: list[int]) -> list[tuple[int, int, int]]:

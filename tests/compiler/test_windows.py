@@ -298,6 +298,15 @@ def test_positions_of_nearly_even_steps_are_a_few_copies() -> None:
     agree(run(graph, feeds), reference(model, feeds))
 
 
+@pytest.mark.parametrize(("extent", "step"), [(50, -1), (97, -1), (160, -3)])
+def test_a_long_row_is_turned_round_by_blocks(extent: int, step: int) -> None:
+    node = case("Slice", (2, extent, 3), ints(-1), ints(-1000), ints(1), ints(step))
+    model, feeds = model_of(node)
+    graph = lowered(model)
+    assert len(graph.steps) <= 40
+    agree(run(graph, feeds), reference(model, feeds))
+
+
 def test_the_ratio_of_the_sides_is_kept() -> None:
     for policy in ("not_larger", "not_smaller"):
         node = case("Resize", (1, 2, 7, 4), None, None, ints(9, 8), axes=[2, 3], mode="linear",
