@@ -108,8 +108,8 @@ def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tenso
         rows, block = np.arange(len(positions)), _block(len(positions))
         if block == 1 or positions[0] <= positions[1] or np.diff(positions, 2).any():
             raise NoNest(f"{node.op} of positions in {count} separate runs")
-        start = rows // block * block
-        inside = start + np.minimum(block, len(rows) - start) - 1 - rows % block
+        first = rows // block * block
+        inside = first + np.minimum(block, len(rows) - first) - 1 - rows % block
         turned = take(node, x, axis, positions[inside], f"{name}.blocks")
         return take(node, turned, axis, inside, name)
     shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])

@@ -386,13 +386,14 @@ def dft(
     *, inverse: int = 0, onesided: int = 0,
 ) -> Tensor:  # fmt: skip
     """A product with waves."""
-    said = [np.array(n) if t is None else t.value for t, n in ((dft_length, 0), (axis, -2))]
-    if any(each is None for each in said) or (inverse and onesided):
+    size = 0 if dft_length is None else dft_length.value
+    where = -2 if axis is None else axis.value
+    if size is None or where is None or (inverse and onesided):
         raise Declined("its length or axis is computed, or what it transforms back has one side")
     rank = len(x.shape)
-    place = int(said[1]) % rank
+    place = int(where) % rank
     others = [each for each in range(rank - 1) if each != place]
-    length = int(said[0]) or x.shape[place]
+    length = int(size) or x.shape[place]
     bins, rows = length // 2 + 1 if onesided else length, min(length, x.shape[place])
     waves = _waves(rows, bins, length, inverse=bool(inverse))[:, : x.shape[-1]]
     lead = [x.shape[other] for other in others]
@@ -409,10 +410,12 @@ def stft(
     frame_length: Tensor | None = None, *, onesided: int = 1,
 ) -> Tensor:  # fmt: skip
     """A convolution with waves under the window."""
-    step, under, length = (t and t.value for t in (frame_step, window, frame_length))
+    step, under, length = (
+        None if each is None else each.value for each in (frame_step, window, frame_length)
+    )
     if step is None or (under is None and (window is not None or length is None)):
         raise Declined("its steps or its window are computed")
-    n = int(length) if length is not None else len(under)
+    n = int((np.array(1) if under is None else under).size if length is None else length)
     bins, parts = n // 2 + 1 if onesided else n, (*signal.shape, 1)[2]
     waves = _waves(n, bins, n)[:, :parts] * (1 if under is None else under[:, None, None, None])
     shaped = waves.transpose(2, 3, 1, 0).reshape(2 * bins, parts, n)
