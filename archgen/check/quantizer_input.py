@@ -209,7 +209,8 @@ def folded(
     made = _name_nodes(_rewritten(written_out or _modern(given), directory))
     unpack_weights(made)
     _write_out_products(made)
-    _flatten_biases(made)
+    _plain_gemms(made)
+    _tell_foreign_types(made)
     return made, written_out is not None
 
 
@@ -344,23 +345,47 @@ def _as_matrices(
     return turned(sides[0], rows, inner), turned(sides[1], inner, columns), last
 
 
-def _flatten_biases(proto: onnx.ModelProto) -> None:
-    """Gives every constant bias of a Gemm one number per column, in place: the quantizer takes
-    no other shape."""
+def _plain_gemms(proto: onnx.ModelProto) -> None:
+    """Puts the factors of every Gemm of constants into them, and gives its bias one number per
+    column, in place: the quantizer takes no others."""
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
-        wide = node.op_type == "Gemm" and len(node.input) == 3
-        if not wide or not {*node.input[1:]} <= constants.keys():
+        if node.op_type != "Gemm" or not {*node.input[1:]} <= constants.keys():
             continue
-        bias = numpy_helper.to_array(constants[node.input[2]])
-        transposed = attribute(node, "transB", 0)
-        columns = constants[node.input[1]].dims[0 if transposed else 1]
-        if bias.shape == (columns,) or bias.size != (bias.shape or (1,))[-1]:
-            continue
-        row = np.ascontiguousarray(np.broadcast_to(bias.reshape(-1), (columns,)))
-        name = f"{node.name}_bias_per_column"
-        proto.graph.initializer.append(numpy_helper.from_array(row, name))
-        node.input[2] = name
+        columns = constants[node.input[1]].dims[0 if attribute(node, "transB", 0) else 1]
+        for place, factor in zip(range(1, len(node.input)), ("alpha", "beta"), strict=False):
+            given = numpy_helper.to_array(constants[node.input[place]])
+            made = given * given.dtype.type(attribute(node, factor, 1.0))
+            if place == 2 and given.size == (given.shape or (1,))[-1]:
+                made = np.ascontiguousarray(np.broadcast_to(made.reshape(-1), (columns,)))
+            if made.shape != given.shape or attribute(node, factor, 1.0) != 1:
+                name = f"{node.name}_operand_{place}"
+                proto.graph.initializer.append(numpy_helper.from_array(made, name))
+                node.input[place] = name
+        kept = [entry for entry in node.attribute if entry.name not in ("alpha", "beta")]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+
+
+def _tell_foreign_types(proto: onnx.ModelProto) -> None:
+    """Says, in place, which results of ONNX Runtime's own operators are real numbers: the quantizer
+    leaves alone what reads a value whose type it does not know."""
+    foreign = (node for node in proto.graph.node if node.domain not in ("", "ai.onnx"))
+    outputs = [onnx.ValueInfoProto(name=name) for node in foreign for name in node.output if name]
+    if not outputs:
+        return
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = _FATAL
+    session = onnxruntime.InferenceSession(
+        copied(proto, output=outputs).SerializeToString(), options,
+        providers=["CPUExecutionProvider"],
+    )  # fmt: skip
+    proto.graph.value_info.extend(
+        helper.make_tensor_value_info(port.name, TensorProto.FLOAT, port.shape)
+        for port in session.get_outputs()
+        if port.type == "tensor(float)"
+    )
 
 
 # Networks in 16-bit floats as networks in float32: the same graph with wider numbers.

@@ -491,17 +491,43 @@ def resolve_sequence(node: ir.Node) -> bool:
     Every value that `node` reads has a static shape. SequenceConstruct is left for readers to look
     through, and is dead behind the last of them.
     """
-    made = None
     if is_op(node, "SplitToSequence"):
         made = _bundle_of_parts(node)
-    elif is_op(node, "SequenceAt"):
-        bundle, position = required(node, 0).producer(), scalar(input_of(node, 1))
-        count = len(bundle.inputs) if is_op(bundle, "SequenceConstruct") and bundle else 0
-        if bundle is not None and position is not None and -count <= position < count:
-            made = required(bundle, int(position) % count)
+    elif is_op(node, *_READERS) and (bundle := required(node, 0).producer()) is not None:
+        known = is_op(bundle, "SequenceConstruct", "SequenceEmpty")
+        made = _read_of_bundle(node, [*filter(None, bundle.inputs)]) if known else None
+    else:
+        made = None
     if made is not None:
         replace_outputs(node, [made])
     return made is not None
+
+
+_READERS = (
+    "SequenceAt", "SequenceInsert", "SequenceErase", "SequenceLength", "ConcatFromSequence",
+)  # fmt: skip
+
+
+def _read_of_bundle(node: ir.Node, items: list[ir.Value]) -> ir.Value | None:
+    """What `node` makes of a sequence of `items`; None where its place in it is computed, or there
+    is none."""
+    make, axis = Rewriter(node), int_attr(node, "axis", 0)
+    if is_op(node, "SequenceLength"):
+        return make.constant(np.int64(len(items)))
+    if is_op(node, "ConcatFromSequence"):
+        if int_attr(node, "new_axis", 0):
+            items = [make.op("Unsqueeze", [item, make.axes([axis])]) for item in items]
+        return make.op("Concat", items, {"axis": axis}) if items else None
+    added = [required(node, 1)] if is_op(node, "SequenceInsert") else []
+    said, count = input_of(node, 1 + len(added)), len(items)
+    place = scalar(said) if said is not None else count if added else -1
+    if place is None or not -count <= place < count + len(added):
+        return None
+    place = int(place) + count * (place < 0)
+    if is_op(node, "SequenceAt"):
+        return items[place]
+    left = [*items[:place], *added, *items[place + 1 - len(added) :]]
+    return make.op("SequenceConstruct", left) if left else None
 
 
 def _bundle_of_parts(node: ir.Node) -> ir.Value | None:

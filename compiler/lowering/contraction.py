@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
-from compiler.lowering.node import Lowering, Node, NoNest, uncertain
+from compiler.lowering.node import Lowering, Node, NoNest, nest_shape, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
 from simmodel.arch.element_types import is_float
@@ -76,17 +76,16 @@ def conv(node: Node) -> None:
     """Convolution in one or two spatial dimensions, or in the planes of three, with groups; of
     integers with requantization."""
     codes, x = codes_of(node), node.tensor(0)
-    kernel = node.numbers(1)
-    if kernel is None:
-        raise NoNest("Conv with computed weights")
-    window = window_of(node, kernel.shape[2:])
+    data = node.numbers(1)
+    weights = node.tensor(1) if data is None else (str(node.value(1).name), data)
+    window = window_of(node, nest_shape(node.value(1))[2:])
     if len(window) not in (1, 2):
         raise NoNest(f"{node.op} in {len(window)} dimensions")
     out = node.build.create(
         node.out, node.shape(), codes.get("dtype", node.dtype()), channels_last(len(x.shape))
     )
     x, window = _subsampled(node, x, window)
-    windows(node, x, out, (str(node.value(1).name), kernel), window, codes)
+    windows(node, x, out, weights, window, codes)
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -95,33 +94,37 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def windows(
-    node: Node, x: Tensor, out: Tensor, weights: tuple[str, AnyArray], window: Window,
+    node: Node, x: Tensor, out: Tensor, weights: Tensor | tuple[str, AnyArray], window: Window,
     codes: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
-    name, kernel = weights
-    if kernel.ndim > 2 + len(window):
-        kernel = transformed(kernel, _in_shape(*kernel.shape[:2], *kernel.shape[3:]))
-        name = f"{name}.planes"
+    """Append out = windows of x times weights [out channel, channel of the group, taps...], which
+    are computed or constant."""
+    given = weights.shape if isinstance(weights, Tensor) else weights[1].shape
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
     depthwise = groups > 1 and channels == width == 1
     lead = 1 if groups > 1 and not depthwise else 0
+    taps = given[len(given) - len(window) :]
+    form, shape = ".planes" * (len(given) > 2 + len(window)), (*given[:2], *taps)
     if depthwise:
-        kernel = transformed(kernel, _in_shape(kernel.shape[0], *kernel.shape[2:]))
-        name = f"{name}.depthwise"
+        form, shape = f"{form}.depthwise", (given[0], *taps)
     elif groups > 1:
         x = node.split_axis(x, 1, groups, f"{out.name}.groups")
         out = node.split_axis(out, 1, groups, f"{out.name}.grouped")
-        name = f"{name}.{groups}groups"
-        kernel = transformed(kernel, _in_shape(groups, width, channels, *kernel.shape[2:]))
-    narrow = None if groups > 1 else narrow_of(node.value(1))
-    # Of any weight of a convolution.
-    w = node.build.constant(name, kernel, None, float(np.max(uncertain(node.value(1)))), narrow)
+        form, shape = f"{form}.{groups}groups", (groups, width, channels, *taps)
+    if isinstance(weights, Tensor):
+        w = node.build.view(f"{out.name}.weights", weights, reshaped(*shape)) if form else weights
+    else:
+        name, kernel = weights
+        kernel = transformed(kernel, _in_shape(*shape)) if form else kernel
+        narrow = None if groups > 1 else narrow_of(node.value(1))
+        # Of any weight of a convolution.
+        error = float(np.max(uncertain(node.value(1))))
+        w = node.build.constant(f"{name}{form}", kernel, None, error, narrow)
     rank, first = len(out.shape), len(out.shape) - len(window)
-    taps = rank if depthwise else rank + 1
-    spread = tuple(at(taps + axis) for axis in range(len(window)))
-    slid = (*map(at, range(2 + lead, first)), *tap_positions(window, first, taps))
+    tap = rank if depthwise else rank + 1
+    spread = tuple(at(tap + axis) for axis in range(len(window)))
+    slid = (*map(at, range(2 + lead, first)), *tap_positions(window, first, tap))
     inner = [] if depthwise else [Dim("c", channels)]
     if depthwise:
         left, right = (at(0), at(1), *slid), (at(1), *spread)

@@ -91,24 +91,45 @@ def gather(node: Node) -> None:
 
 
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
-    """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run.
+    """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run, of
+    neighbours or of every second, third or further result, whichever makes the fewest; a long row
+    turned round is blocks turned round, and each block.
 
     Raises NoNest where there are more runs than `LoweringLimits` allow.
     """
-    runs = _runs([int(p) for p in positions])
-    if len(runs) == 1:
-        return node.build.view(name, x, along(axis, *runs[0]))
-    if len(runs) > node.limits.runs:
-        raise NoNest(f"{node.op} of positions in {len(runs)} separate runs")
+    limit = min(len(positions), node.limits.runs)
+    ways = ([_runs([int(p) for p in positions[k::step]]) for k in range(step)]
+            for step in range(1, limit + 1))  # fmt: skip
+    phases = min(ways, key=lambda way: sum(map(len, way)), default=[])
+    count = sum(map(len, phases))
+    if count == 1:
+        return node.build.view(name, x, along(axis, *phases[0][0]))
+    if count > node.limits.runs:
+        rows, block = np.arange(len(positions)), _block(len(positions))
+        if block == 1 or positions[0] <= positions[1] or np.diff(positions, 2).any():
+            raise NoNest(f"{node.op} of positions in {count} separate runs")
+        first = rows // block * block
+        inside = first + np.minimum(block, len(rows) - first) - 1 - rows % block
+        turned = take(node, x, axis, positions[inside], f"{name}.blocks")
+        return take(node, turned, axis, inside, name)
     shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
     out = node.build.create(name, shape, x.dtype, order_like(x))
-    start = 0
-    for number, run in enumerate(runs):
-        source = node.build.view(f"{name}.from{number}", x, along(axis, *run))
-        part = node.build.view(f"{name}.to{number}", out, along(axis, start, run[1]))
-        node.build.copied(part, source)
-        start += run[1]
+    number = 0
+    for start, runs in enumerate(phases):
+        for run in runs:
+            source = node.build.view(f"{name}.from{number}", x, along(axis, *run))
+            place = along(axis, start, run[1], len(phases))
+            part = node.build.view(f"{name}.to{number}", out, place)
+            node.build.copied(part, source)
+            start += run[1] * len(phases)
+            number += 1
     return out
+
+
+def _block(extent: int) -> int:
+    """Length of the blocks by which a row is turned round in the fewest runs: blocks, places of
+    one, and places of what is left."""
+    return min(range(1, extent + 1), key=lambda n: -(-extent // n) + n + extent % n)
 
 
 def _runs(positions: list[int]) -> list[tuple[int, int, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.passes import ensured
-from compiler.target.band_products import as_window
+from compiler.target.band_products import as_windows
 from compiler.target.bind import unsupported
 from compiler.target.machine import mixed, temporary_type
 from compiler.tensor_ir.fold import as_real
@@ -161,8 +161,8 @@ def _with_real_products(graph: NestGraph, arch: Arch, kind: str) -> NestGraph:
     steps: list[Step] = []
     for step in graph.steps:
         made: tuple[Step, ...] = (step,)
-        if isinstance(step, Nest) and (window := as_window(step, tensors, buffers, arch)):
-            made = (window,)
+        if isinstance(step, Nest) and (windows := as_windows(step, tensors, buffers, arch)):
+            made = windows
         elif isinstance(step, Nest) and mixed(step, tensors) and unsupported(step, tensors, arch):
             real = _real_product(step, tensors, buffers, kind)
             if not any(unsupported(each, tensors, arch) for each in real):

@@ -70,7 +70,6 @@ HOSTED = {
         { y = Col2Im <strides = [2,2]> (x, n, k) }""",
     "ConvTranspose": """net (float[1,2,4,4] x, float[2,3,2,2] w) => (float[1,3,5,5] y)
         { y = ConvTranspose (x, w) }""",
-    "DFT": """net (float[1,6,1] x) => (float[1,6,2] y) <int64 a = {1}> { y = DFT (x, , a) }""",
     "DeformConv": """net (float[1,2,4,4] x, float[2,2,2,2] w, float[1,8,3,3] o)
         => (float[1,2,3,3] y) { y = DeformConv (x, w, o) }""",
     "Det": "net (float[2,3,3] x) => (float[2] y) { y = Det (x) }",
@@ -87,8 +86,6 @@ HOSTED = {
     "RoiAlign": """net (float[1,2,6,6] x) => (float[1,2,2,2] y)
         <float[1,4] r = {0.5,1,4,5}, int64[1] b = {0}>
         { y = RoiAlign <output_height = 2, output_width = 2> (x, r, b) }""",
-    "STFT": """net (float[1,32,1] x) => (float[1,5,5,2] y) <int64 s = {6}, int64 n = {8}>
-        { y = STFT (x, s, , n) }""",
     "SoftmaxCrossEntropyLoss": """net (float[4,3] x) => (float y) <int64[4] t = {2,0,1,2}>
         { y = SoftmaxCrossEntropyLoss (x, t) }""",
     "TfIdfVectorizer": """net (int64[2,5] x) => (float[2,3] y) { y = TfIdfVectorizer <mode = "TF",

@@ -256,6 +256,22 @@ def test_operators_that_changed_with_opset_seven_are_refused_before() -> None:
     assert ops(load(model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", 6), "old"))
 
 
+def test_sequences_of_known_length_are_their_tensors() -> None:
+    text = """g (float[2,4] x) => (float[2,2,4] y, int64 n) <int64 f = {0}, int64 l = {-1}> {
+        none = SequenceEmpty () r = Relu (x) a = SequenceInsert (none, r) s = Sqrt (x)
+        b = SequenceInsert (a, s, f) t = Tanh (x) c = SequenceInsert (b, t, l)
+        d = SequenceErase (c, f) n = SequenceLength (d)
+        y = ConcatFromSequence <axis = 1, new_axis = 1> (d)
+    }"""
+    model = load(model_of(text, 17), "net")
+    assert [op for op in ops(model) if op != "Sqrt"] == [
+        "Relu", "Tanh", "Unsqueeze", "Unsqueeze", "Concat",
+    ]  # fmt: skip
+    (joined,) = (node for node in model.graph if node.op_type == "Concat")
+    made = [v.producer().inputs[0].producer().op_type for v in joined.inputs]
+    assert made == ["Tanh", "Relu"]
+
+
 NO_NUMBERS = {
     "text": (
         "g (string[2] x) => (float[2] y) { [parse] y = Cast <to = 1> (x) }",

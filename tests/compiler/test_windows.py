@@ -33,7 +33,7 @@ from compiler.frontend.importer import load
 from compiler.frontend.rewrite import static_shape
 from compiler.target.vector_functions import ExpandFunctions
 from compiler.tensor_ir.interpreter import run
-from compiler.tensor_ir.nest import Nest
+from compiler.tensor_ir.nest import HostNode, Nest
 
 
 @st.composite
@@ -66,6 +66,28 @@ def test_convolutions_of_any_geometry(node: Case) -> None:
     except Exception:  # pads that leave nothing, which ONNX Runtime refuses as well
         return
     check(model, feeds, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "said"),
+    [
+        ((2, 6, 9, 8), (4, 6, 3, 2), {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
+        ((1, 6, 9, 8), (4, 3, 3, 3), {"group": 2, "dilations": [2, 1]}),
+        ((1, 6, 9, 8), (6, 1, 5, 5), {"group": 6}),
+        ((2, 4, 20), (3, 4, 7), {"pads": [3, 3]}),
+    ],
+    ids=str,
+)
+def test_convolutions_with_computed_weights(
+    shape: tuple[int, ...], kernel: tuple[int, ...], said: dict[str, Any]
+) -> None:
+    """Correlations of two inputs, and weights that a network makes of another input."""
+    model, feeds = model_of(case("Conv", shape, kernel, **said))
+    check(model, feeds, atol=1e-5)
+    for arch in (machine(types=("fp32",), matrix={"rate": {"fp32": 1}}), machine(types=("fp32",))):
+        _, found = executed(model, feeds, arch, CompileOptions("fp32"))
+        assert not any(isinstance(step, HostNode) for step in lowered(model).steps)
+        agree(found, reference(model, feeds), 1e-5, 1e-5)
 
 
 @settings(max_examples=60)
@@ -239,11 +261,50 @@ def test_an_interpolation_reads_its_neighbours_alone_where_no_array_multiplies(
     )
     graph = ExpandFunctions().apply(lowered(model), arch)
     nests = [step for step in graph.steps if isinstance(step, Nest)]
-    assert len(nests) == 2 and all(math.prod(n.extent for n in nest.dims[nest.rank :]) <= 6
-                                   for nest in nests)  # fmt: skip
+    assert all(math.prod(n.extent for n in nest.dims[nest.rank :]) <= 6 for nest in nests)
     agree(run(graph, feeds), reference(model, feeds), 1e-5, 1e-5)
     _, found = executed(model, feeds, arch, CompileOptions())
     agree(found, reference(model, feeds), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize(("given_side", "made"), [(33, 65), (29, 57), (32, 15), (23, 22)])
+@pytest.mark.parametrize("rule", ["half_pixel", "align_corners"])
+def test_neighbours_of_sides_that_no_period_divides(given_side: int, made: int, rule: str) -> None:
+    """What is in front of the first whole period and behind the last has a window of its own, and
+    none reads a border."""
+    node = case("Resize", (2, given_side, 3), None, None, ints(made), axes=[1], mode="linear",
+                coordinate_transformation_mode=rule)  # fmt: skip
+    model, feeds = model_of(node)
+    arch = machine(types=("int8",), matrix={"rate": {"int8": 1}},
+                   vector={"types": ("int8", "int32", "fp32")})  # fmt: skip
+    graph = ExpandFunctions().apply(lowered(model), arch)
+    nests = [step for step in graph.steps if isinstance(step, Nest)]
+    products = sum(math.prod(dim.extent for dim in nest.dims) for nest in nests)
+    assert products <= 4 * 2 * made * 3
+    assert all(access.pad is None for nest in nests for access in nest.operands)
+    agree(run(graph, feeds), reference(model, feeds), 1e-5, 1e-5)
+    _, found = executed(model, feeds, arch, CompileOptions())
+    agree(found, reference(model, feeds), 1e-5, 1e-5)
+
+
+def test_positions_of_nearly_even_steps_are_a_few_copies() -> None:
+    """Of 65 results of 33 places, every second is a run of neighbours."""
+    node = case("Resize", (2, 33, 3), None, None, ints(65), axes=[1], mode="nearest",
+                coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    model, feeds = model_of(node)
+    graph = lowered(model)
+    assert len(graph.steps) <= 4
+    assert all(isinstance(step, Nest) for step in graph.steps)
+    agree(run(graph, feeds), reference(model, feeds))
+
+
+@pytest.mark.parametrize(("extent", "step"), [(50, -1), (97, -1), (160, -3)])
+def test_a_long_row_is_turned_round_by_blocks(extent: int, step: int) -> None:
+    node = case("Slice", (2, extent, 3), ints(-1), ints(-1000), ints(1), ints(step))
+    model, feeds = model_of(node)
+    graph = lowered(model)
+    assert len(graph.steps) <= 40
+    agree(run(graph, feeds), reference(model, feeds))
 
 
 def test_the_ratio_of_the_sides_is_kept() -> None:
@@ -282,3 +343,24 @@ def test_enlarged_bytes_are_those_of_onnx_runtime(
         kind
     }
     np.testing.assert_array_equal(run(graph, feeds)["y"], *reference(model, feeds))
+
+
+# Fourier transforms.
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        case("DFT", (2, 30, 1), None, ints(1)[0], onesided=1),
+        case("DFT", (2, 5, 20, 2), ints(24)[0], ints(2)[0]),
+        case("DFT", (2, 16, 3, 2), ints(10)[0], ints(-3)[0], inverse=1),
+        case("STFT", (2, 70, 1), ints(13)[0], real(16)),
+        case("STFT", (1, 70, 2), ints(9)[0], None, ints(20)[0], onesided=0),
+    ],
+    ids=str,
+)
+def test_fourier_transforms_are_products(node: Case) -> None:
+    model, feeds = model_of(node)
+    graph = lowered(model)
+    assert any(isinstance(step, Nest) and step.contraction for step in graph.steps)
+    agree(run(graph, feeds), reference(model, feeds), 1e-5, 1e-4)

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from compiler.frontend.canonicalize.symbolic_axes import Pieces, has_gaps, open_of, pieces_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Table, defines
-from compiler.frontend.rewrite import Array, static_shape
+from compiler.frontend.rewrite import TERMS, Array, static_shape
 from simmodel.arch.dtype import NAMES
 
 COMPOSITES: Table = {}
@@ -362,6 +362,67 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
 
 # The best few of many, one after another: each is found, then left out of the search, by value and
 # by place, so that elements that are all lowest are found once each.
+
+
+def _waves(rows: int, bins: int, length: int, *, inverse: bool = False) -> Array:
+    """[sample, its part, frequency, part]: what the real and the imaginary part of each sample add
+    to those of each frequency."""
+    turns = np.outer(np.arange(rows), np.arange(bins)) % length / length
+    wave = np.exp((2j if inverse else -2j) * np.pi * turns) / (length if inverse else 1)
+    made: Array = np.stack([wave, 1j * wave], 1)
+    return np.stack([made.real, made.imag], -1)
+
+
+def _of_angles(b: Body, waves: Array, dtype: np.dtype[Any], most: float) -> Tensor:
+    """The constant `waves` of up to `most` turns, which others compute from angles in float32."""
+    made = b.constant(waves, dtype)
+    made.ir.meta[TERMS] = 2 * np.pi * (1 + most)
+    return made
+
+
+@defines(COMPOSITES, "DFT")
+def dft(
+    b: Body, x: Tensor, dft_length: Tensor | None = None, axis: Tensor | None = None,
+    *, inverse: int = 0, onesided: int = 0,
+) -> Tensor:  # fmt: skip
+    """A product with waves."""
+    size = 0 if dft_length is None else dft_length.value
+    where = -2 if axis is None else axis.value
+    if size is None or where is None or (inverse and onesided):
+        raise Declined("its length or axis is computed, or what it transforms back has one side")
+    rank = len(x.shape)
+    place = int(where) % rank
+    others = [each for each in range(rank - 1) if each != place]
+    length = int(size) or x.shape[place]
+    bins, rows = length // 2 + 1 if onesided else length, min(length, x.shape[place])
+    waves = _waves(rows, bins, length, inverse=bool(inverse))[:, : x.shape[-1]]
+    lead = [x.shape[other] for other in others]
+    turned = b.transpose(b.slice(x, place, 0, rows), *others, place, rank - 1)
+    weights = _of_angles(b, waves.reshape(-1, 2 * bins), x.dtype, rows * bins / length)
+    flat = b.reshape(turned, (*lead, -1)) @ weights
+    back = np.argsort([*others, place, rank - 1])
+    return b.transpose(b.reshape(flat, (*lead, bins, 2)), *map(int, back))
+
+
+@defines(COMPOSITES, "STFT")
+def stft(
+    b: Body, signal: Tensor, frame_step: Tensor, window: Tensor | None = None,
+    frame_length: Tensor | None = None, *, onesided: int = 1,
+) -> Tensor:  # fmt: skip
+    """A convolution with waves under the window."""
+    step, under, length = (
+        None if each is None else each.value for each in (frame_step, window, frame_length)
+    )
+    if step is None or (under is None and (window is not None or length is None)):
+        raise Declined("its steps or its window are computed")
+    n = int((np.array(1) if under is None else under).size if length is None else length)
+    bins, parts = n // 2 + 1 if onesided else n, (*signal.shape, 1)[2]
+    waves = _waves(n, bins, n)[:, :parts] * (1 if under is None else under[:, None, None, None])
+    shaped = waves.transpose(2, 3, 1, 0).reshape(2 * bins, parts, n)
+    kernel = _of_angles(b, shaped, signal.dtype, bins)
+    x = b.transpose(b.reshape(signal, (signal.shape[0], -1, parts)), 0, 2, 1)
+    made = b.transpose(b.one("Conv", x, kernel, strides=[int(step)]), 0, 2, 1)
+    return b.reshape(made, (signal.shape[0], -1, bins, 2))
 
 
 @defines(COMPOSITES, "TopK")
