@@ -51,6 +51,8 @@ from archgen.models.constants import with_values
 from archgen.models.extents import SizeRange
 from archgen.models.load import ModelError, SourceModel, check_sizes
 from archgen.models.source_family import SourceFamily
+from archgen.outcomes import rows
+from archgen.outcomes.bottleneck import bottleneck_row, verdict
 from archgen.outcomes.commands import commands_frame, save_commands
 from archgen.outcomes.points import Point
 from archgen.outcomes.rows import host_calls
@@ -82,6 +84,7 @@ from compiler.api import (
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 from simmodel.machine.run import traced
+from simmodel.metrics import measure
 from simmodel.program.assembly import print_program
 from simmodel.program.encoding import EncodingError, check_encodable
 
@@ -386,12 +389,16 @@ def _show_run(best: Best, point: Point, shown: _Shown) -> None:
     if not (shown.report or shown.as_json):
         return
     made = explanation(best, trace, machine, point.dtype, point.scheduling)
+    row = rows.metrics_row(measure(trace, program, machine), program, machine)
+    row |= rows.bound_row(made.bound, trace.cycles)
+    row |= rows.waterfall_row(made.waterfall, trace.cycles)
+    held = verdict(row | bottleneck_row(row))
     if point.scheduling.tree is not None:
         made = replace(made, beside=beside(point))
     if shown.as_json:
-        _write(json.dumps(made.plain(), indent=2) + "\n", shown.output)
+        _write(json.dumps({**made.plain(), "held_by": held.cause}, indent=2) + "\n", shown.output)
     else:
-        print_report(made)
+        print_report(made, held)
 
 
 @contextmanager

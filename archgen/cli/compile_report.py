@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from archgen.cli.terminal import PlainTable, plain_table
+from archgen.outcomes.bottleneck import Verdict
 from archgen.outcomes.columns import STALLS
 from archgen.toolchain import Explained, Explanation, MeasuredSchedule
 from compiler.api import Constants, GroupReport, RejectedOption
@@ -29,18 +30,18 @@ _OTHERS = 3
 """Ways beside the one that was taken that are shown."""
 
 
-def print_report(made: Explanation) -> None:
-    """Print `made` on standard output, as wide as the terminal is."""
+def print_report(made: Explanation, held: Verdict) -> None:
+    """Print `made`, which `held` holds up, on standard output, as wide as the terminal is."""
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED
-    for part in parts(made):
+    for part in parts(made, held):
         console.print(part)
 
 
-def parts(made: Explanation) -> Iterator[RenderableType]:
+def parts(made: Explanation, held: Verdict) -> Iterator[RenderableType]:
     """The report, top to bottom."""
-    yield from _head(made)
+    yield from _head(made, held)
     if made.beside:
         yield _beside(made.beside)
     # Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows.
@@ -63,7 +64,7 @@ def parts(made: Explanation) -> Iterator[RenderableType]:
         yield from _group_section(explained)
 
 
-def _head(made: Explanation) -> Iterator[Text]:
+def _head(made: Explanation, held: Verdict) -> Iterator[Text]:
     chosen = ", ".join(f"{name} {value}" for name, value in made.scheduling.columns.items())
     yield Text(f"{made.model} on {made.arch}, {made.dtype}", style="bold")
     yield Text(chosen)
@@ -82,6 +83,8 @@ def _head(made: Explanation) -> Iterator[Text]:
     bound, reached = made.bound, made.bound.cycles / max(1, made.simulated)
     said = f"no schedule is below {bound.cycles:,} cycles ({bound.resource})"
     yield Text(f"{said}: {reached:.1%} of this")
+    if held.cause:
+        yield Text(f"what holds it up: {held.sentence}")
     yield from (Text(f"given up: {note}") for note in made.notes)
 
 

@@ -17,7 +17,7 @@ import yaml
 from archgen.api import load_model, prepared_for, request_for
 from archgen.cli.options import FILE, EveryMistake, reads
 from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
-from archgen.cli.summary import shortened
+from archgen.cli.summary import next_command, shortened
 from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.exploration.calibrate import Measurement, read_measurements
 from archgen.exploration.calibrate import calibrate as fitted
@@ -35,6 +35,7 @@ from archgen.exploration.saving import (
 from archgen.exploration.search import ExplorationResult, is_blind, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
+from archgen.outcomes.answer import answer as answered
 from archgen.outcomes.frame import records
 from archgen.process.files import unwritable, write_text
 from archgen.process.steps import step
@@ -116,7 +117,11 @@ def explore(
         best, lines = front.front, found_lines(front, folder)
     save_page(found.study, folder, wanted, REPORT if target is None else TARGET_REPORT)
     tables = [machines_table(plan, best)] if best or target is None else []
-    show(tables, [*lines, *implausible(plan.design, found.study)])
+    frame = found.study.frame
+    if target is not None:
+        frame = frame[frame["arch"].isin([each.machine.arch.name for each in best])]
+    said = [*lines, *answered(frame, found.study.by_name), *implausible(plan.design, found.study)]
+    show(tables, [*said, *next_command(frame, found.study, folder)])
     sys.exit(0 if best else 1)
 
 

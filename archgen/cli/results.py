@@ -15,7 +15,7 @@ from rich.table import Table
 
 from archgen.cli.gates import budget_option, judge, junit_option
 from archgen.cli.options import FILE, EveryMistake, all_option, csv_option, names_of, reads
-from archgen.cli.summary import host_lines, reasons, results_table, screenful
+from archgen.cli.summary import host_lines, next_command, reasons, results_table, screenful
 from archgen.cli.terminal import ExitCode, plain_table, show
 from archgen.comparison.budgets import read_budgets
 from archgen.outcomes.answer import answer
@@ -97,7 +97,8 @@ def results(
         listed = "" if len(frame) == finished else f"{len(frame)} shown; "
         again = f"; `{about.command}` goes on" if finished < total and about.command else ""
         said = f"{listed}{finished} of {total} points are finished in {folder}{again}"
-        show([table], (*left, *hosts, *reasons(frame, study.by_name), *found, said))
+        after = next_command(frame, study, folder)
+        show([table], (*left, *hosts, *reasons(frame, study.by_name), *found, said, *after))
     sys.exit(min(judge(study, budgets, junit), default=ExitCode.GOOD))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +12,14 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
-from archgen.outcomes.answer import answer, provenance
+from archgen.outcomes.answer import answer, compared_machines, provenance, smaller_machine
 from archgen.outcomes.columns import LIMITS
-from archgen.outcomes.estimated import ESTIMATED, has_figures
+from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated
 from archgen.outcomes.frame import (
     Record,
     dimensions,
     is_wrong,
+    number,
     records,
     size_heading,
     sizes,
@@ -27,6 +29,7 @@ from archgen.outcomes.frame import (
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Point
 from archgen.report.sheet import counted, plain
+from archgen.scheduling import DEFAULT
 from archgen.studies.results import Study
 from archgen.studies.store import Store
 from simmodel.arch.record import Arch
@@ -145,6 +148,48 @@ def summary_lines(study: Study, out: Path, plots: bool = True) -> Iterator[str]:
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     what = "results and plots" if plots else "results"
     yield f"{counted(total, 'point')}{again if reused else ''}; {what} are in {out}"
+    yield from next_command(frame, study, out)
+
+
+_UNTOLD = {"--role", "--calibration", "--extension", "--no-host"}
+"""Options that decide a program and that no row tells."""
+_APART = frozenset("*?[,: ")
+"""What names of machines may not hold where `archgen compare` picks them out of a folder."""
+
+
+def next_command(frame: pd.DataFrame, study: Study, folder: Path) -> Iterator[str]:
+    """What to type to know more about what the answer names: a run of what was estimated, the two
+    machines side by side, or every decision of the only one's program on its longest network."""
+    found, about = compared_machines(frame), study.about
+    typed, words = shlex.split(about.command), []
+    if found and is_estimated(frame):
+        words = [*typed, "--best", "5"] if "--estimate" in typed and "--best" not in typed else []
+    elif len(found) > 1:
+        names = [(smaller_machine(found)[0] or found[1]).name, found[0].name]
+        apart = not any(_APART & set(name) for name in names)
+        words = ["archgen", "compare", *(f"{folder}:{name}" for name in names)] if apart else []
+    elif found and about.command and not (about.source or _UNTOLD & set(typed)):
+        row = max(found[0].best.values(), key=lambda row: number(row, "latency_ms"))
+        file, arch = about.files.get(found[0].name), study.by_name[found[0].name]
+        words = _compile_words(row, file, arch) if file and not spans(row) else []
+    if words:
+        yield f"Next: {shlex.join(words)}"
+
+
+def _compile_words(row: Record, file: str, arch: Arch) -> list[str]:
+    """The command that makes the program of `row` once more and explains it."""
+    given = {
+        "batch": (row["batch"], 1), "dtype": (row["dtype"], arch.types[0]),
+        **{name: (row[name], usual) for name, usual in DEFAULT.columns.items()},
+    }  # fmt: skip
+    words = ["archgen", "compile", file, "-m", str(row["model"])]
+    for name, (value, usual) in given.items():
+        words += [f"--{name}", str(value)] if value != usual else []
+    for name, size in sizes(row).items():
+        words += ["--dim", f"{name}={size}"]
+    for name in (name for name in row if name.startswith("pass.") and not pd.isna(row[name])):
+        words += ["--pass", f"{name.removeprefix('pass.')}={row[name]}"]
+    return [*words, "--report"]
 
 
 def host_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:

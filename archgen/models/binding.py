@@ -94,11 +94,16 @@ def bind(
     """
     axes = list(_axes(given.graph, label))
     wrong_dims = _wrong_dims(axes, dims, label, options, ranges or {})
-    told = checked_roles(given, roles, label, wrong_dims)
-    carrying = [axis for axis in axes if told.roles[axis.owner].axis == axis.index]
+    sizes = _sizes_by_symbol(axes, dims)
+    try:
+        told = checked_roles(given, roles, label, wrong_dims)
+    except ModelError as mistake:
+        more = () if wrong_dims else _no_samples(_carrying(axes, infer_roles(given)), sizes, label)
+        raise ModelError(*mistake.mistakes, *more) from None
+    carrying = _carrying(axes, told)
     values = {axis.symbol: 1 for axis in axes if told.is_unread(axis.owner)}
     values |= dict.fromkeys((axis.symbol for axis in carrying if not axis.fixed), batch or 1)
-    values |= _sizes_by_symbol(axes, dims)
+    values |= sizes
     values = derived((axis.symbol for axis in axes), values) | values
     unbound = [axis for axis in axes if not axis.fixed and axis.symbol not in values]
     if unbound:
@@ -107,10 +112,8 @@ def bind(
         follows = derived((axis.symbol for axis in unbound), known)
         unbound = [axis for axis in unbound if axis.symbol not in follows]
         raise ModelError(_unbound_message(unbound, told, label))
-    none = [axis for axis in carrying if not axis.fixed and not values[axis.symbol]]
-    if none:
-        sizes = ", ".join(f"{axis.owner!r}, axis {axis.index}" for axis in none)
-        raise ModelError(f"{label}: a batch of 0 has no samples to compute ({sizes})")
+    if none := _no_samples(carrying, values, label):
+        raise ModelError(*none)
     if batch is not None and batch > 1 and not carrying:
         raise BatchError(_no_batch_message(batch, told, label))
     if batch is not None and batch > 1:
@@ -122,6 +125,20 @@ def bind(
     wrong = [axis for axis in fixed if axis.dim.dim_value != batch]
     if wrong:
         _rebatch(given, wrong, batch, told, label)
+
+
+def _carrying(axes: Iterable[_InputAxis], told: InferredRoles) -> list[_InputAxis]:
+    """The axes that are a batch."""
+    return [axis for axis in axes if told.roles[axis.owner].axis == axis.index]
+
+
+def _no_samples(
+    carrying: Iterable[_InputAxis], values: Mapping[str, int], label: str
+) -> list[str]:  # fmt: skip
+    """What is wrong with a batch of none, by the sizes of symbols."""
+    none = [axis for axis in carrying if not axis.fixed and values.get(axis.symbol) == 0]
+    places = ", ".join(f"{axis.owner!r}, axis {axis.index}" for axis in none)
+    return [f"{label}: a batch of 0 has no samples to compute ({places})"] if none else []
 
 
 def batch_of(sizes: Iterable[int | str | None]) -> int:

@@ -55,11 +55,7 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
         frame: `Study.frame`, or some of its rows.
         archs: machines by name.
     """
-    compared = like_with_like(frame)
-    every = axes(frame, archs)
-    ordered = by_merit(compared, "latency_ms")
-    held = map(verdict, records(frame.loc[ordered.index]))
-    found = _candidates([p for p in zip(records(ordered), held, strict=True) if _counts(p[0])])
+    found, every = compared_machines(frame), axes(frame, archs)
     if not found:
         return []
     guessed = EstimateError.of(records(frame)) if is_estimated(frame) else None
@@ -69,6 +65,23 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
         *_limit(found[0]),
         *_unseen(found, every, guessed),
     ]
+
+
+def compared_machines(frame: Frame) -> list[ComparedMachine]:
+    """The machines of `frame` that have a point of every network that any has, quickest first."""
+    ordered = by_merit(like_with_like(frame), "latency_ms")
+    held = map(verdict, records(frame.loc[ordered.index]))
+    return _candidates([p for p in zip(records(ordered), held, strict=True) if _counts(p[0])])
+
+
+def smaller_machine(found: Sequence[ComparedMachine]) -> tuple[ComparedMachine | None, bool]:
+    """The smallest machine that is nearly as quick as the first, and True; else the least slow of
+    those that have less area."""
+    first, *others = found
+    smaller = [each for each in others if each.area < first.area * (1 - NEARLY)]
+    near = [each for each in smaller if each.time <= first.time * (1 + NEARLY)]
+    alike = [each for each in smaller if each.time <= smaller[0].time * (1 + _EQUAL)]
+    return min(near or alike, key=lambda each: each.area, default=None), bool(near)
 
 
 def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
@@ -157,13 +170,9 @@ def _range(row: Record) -> str:
 
 def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
     """The smallest machine that is nearly as quick as the first; else what less area costs."""
-    first, *others = [each for each in found if math.isfinite(each.area)]
-    smaller = [each for each in others if each.area < first.area * (1 - NEARLY)]
-    if not smaller or math.isnan(found[0].area):
+    first, (chosen, near) = found[0], smaller_machine(found)
+    if chosen is None:
         return
-    near = [each for each in smaller if each.time <= first.time * (1 + NEARLY)]
-    alike = [each for each in smaller if each.time <= smaller[0].time * (1 + _EQUAL)]
-    chosen = min(near or alike, key=lambda each: each.area)
     saved = f"{_digits(chosen.area)} mm2 instead of {_digits(first.area)}"
     slower = chosen.time / first.time - 1
     if near:

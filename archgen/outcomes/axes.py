@@ -119,7 +119,9 @@ def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[StudyAxis, ...]:
         frame: `Study.frame`, or some of its rows.
         archs: machines by name; they know what a field is measured in.
     """
-    rows = records(frame)
+    told = (FIELD, OPTION, DIMENSION, BUCKET, SWITCH)
+    known = {MACHINE, FAMILY, "model", "batch", "dtype", *DEFAULT.columns}
+    rows = records(frame[[n for n in frame if n in known or str(n).startswith(told)]])
     names = [*_columns_with_prefix(frame, FIELD), *_columns_with_prefix(frame, OPTION)]
     names += [*dimensions(rows), *_columns_with_prefix(frame, BUCKET), "batch", "dtype"]
     names += [*DEFAULT.columns, *_columns_with_prefix(frame, SWITCH)]

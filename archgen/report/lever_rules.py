@@ -88,12 +88,17 @@ def _room(role: str, account: Account) -> Verdict:
     return min(waits, account.slack), said
 
 
+def _computing(account: Account) -> str:
+    where = " of the busiest core" if account.point.arch.core_count > 1 else ""
+    return f"matrix engines{where} compute {percent(account.share('matrix'))} of the time"
+
+
 def _array_verdict(account: Account) -> Verdict:
     share = account.share("matrix")
     reached = account.macs / share if share > 0 else 0.0
     # Twice the array at most halves the time it computes; DRAM and the vector engine stay.
     return min(share / 2, account.beside_matrix), (
-        f"matrix engines compute {percent(share)} of the time, at {percent(reached)} of their peak"
+        f"{_computing(account)}, at {percent(reached)} of their peak"
     )
 
 
@@ -103,7 +108,7 @@ def _fit(part: float, account: Account) -> Verdict:
     gain = min(part * (share - account.macs), account.beside_matrix, account.slack)
     worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
     return gain, (
-        f"matrix engines compute {percent(share)} of the time; at their peak the MACs would "
+        f"{_computing(account)}; at their peak the MACs would "
         f"take {percent(account.macs)}" + (f". Most is lost at {listed(worst)}" if worst else "")
     )
 

@@ -36,11 +36,13 @@ class ChangeCost:
     """mm2 more."""
     area_share: float
     """The same as a share of the machine."""
+    energy: float
+    """mJ more that a run takes, if the gain is reached."""
     energy_share: float
-    """Change of a run's energy, if the gain is reached."""
+    """The same as a share of the run's energy."""
 
 
-UNKNOWN = ChangeCost(math.nan, math.nan, math.nan)
+UNKNOWN = ChangeCost(math.nan, math.nan, math.nan, math.nan)
 
 
 def price(arch: Arch, fields: Fields, point: PointView, longer: float) -> ChangeCost:
@@ -60,8 +62,9 @@ def price(arch: Arch, fields: Fields, point: PointView, longer: float) -> Change
     ratios = _ratios(before, after, str(point.row["dtype"]), longer)
     parts = ((point.get(f"energy_{name}_mj", 0.0), ratio) for name, ratio in ratios.items())
     whole = point.get("energy_mj")
-    share = sum(part * (ratio - 1) for part, ratio in parts) / whole if whole > 0 else math.nan
-    return ChangeCost(more, more / area if area > 0 else math.nan, share)
+    spent = sum(part * (ratio - 1) for part, ratio in parts)
+    energy = (spent, spent / whole) if whole > 0 else (math.nan, math.nan)
+    return ChangeCost(more, more / area if area > 0 else math.nan, *energy)
 
 
 def _ratios(before: EnergyCosts, after: EnergyCosts, dtype: str, longer: float) -> dict[str, float]:
@@ -83,6 +86,8 @@ def _of_links(costs: EnergyCosts) -> float:
     return sum(cost.value for cost in costs.links.values())
 
 
+ENERGY = "energy-proxy"
+"""The objective of schedules for which levers are in order of energy."""
 LEAST = 0.01
 """Gains below this are not worth a line."""
 _FREE = 0.05
@@ -118,6 +123,15 @@ class Lever:
         return per_area(self.effective_gain, more, more / share) if share > 0 else math.nan
 
     @property
+    def per_mj(self) -> float:
+        """Share of the time that each mJ more of a run saves; NaN where it takes no more, or
+        where nobody knows what is saved."""
+        more, share = self.price.energy, self.price.energy_share
+        if self.is_bound or not share > 0:
+            return math.nan
+        return per_area(self.effective_gain, more, more / share)
+
+    @property
     def worth(self) -> float:
         """Its gain for the area that it takes; what has no known price takes none."""
         share = self.price.area_share
@@ -144,7 +158,8 @@ def levers(
 
     `measure` says what the study has found of a change. What was tried comes first, each kind by
     what is known of its gain for its area: a measurement is of the compiler's own program at the
-    study's effort, so it counts before all.
+    study's effort, so it counts before all. Of schedules that were sought for energy the levers
+    that save most of it come first.
     """
     judged = [_judged(arch, rule, accounts) for rule in rules_for(arch) if accounts]
     found = [replace(lever, measured=measure(lever.fields)) for lever in judged]
@@ -156,7 +171,18 @@ def levers(
     ]
     tried = [each for each in found if each.measured or each.way in (SIMULATED, ANEW)]
     without = [lever.title for lever in tried if lever.effective_gain < LEAST]
-    return sorted(kept, key=lambda lever: (lever.is_bound, -lever.worth)), without
+    key = _energy_first if for_energy(accounts) else lambda lever: -lever.worth
+    return sorted(kept, key=lambda lever: (lever.is_bound, key(lever))), without
+
+
+def for_energy(accounts: Sequence[Account]) -> bool:
+    """Whether what was run was sought for energy, so that levers are in order of that."""
+    return bool(accounts) and {each.point.text("objective") for each in accounts} == {ENERGY}
+
+
+def _energy_first(lever: Lever) -> float:
+    """Change of the energy, where it is not known none."""
+    return 0.0 if math.isnan(lever.price.energy_share) else lever.price.energy_share
 
 
 def _judged(arch: Arch, rule: LeverRule, accounts: Sequence[Account]) -> Lever:

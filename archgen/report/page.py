@@ -29,7 +29,7 @@ from archgen.report.explorer import explorer
 from archgen.report.figures import COSTS, DETAILS, bars_of, chosen_details, details, drawn, within
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
-from archgen.report.levers import LEAST, Lever, levers
+from archgen.report.levers import LEAST, Lever, for_energy, levers
 from archgen.report.points import PointView, ReportSubject, views
 from archgen.report.ranking import Ranking, Standing, alike, measured, rank
 from archgen.report.ranking import content as machine_content
@@ -134,6 +134,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
             for own in groups[:MACHINES]
         ],
         "distinct": len(groups),
+        "for_energy": for_energy([each for own in accounts.values() for each in own]),
         "figures": [each for each in figures if each.name not in COSTS],
         "cost_figures": [each for each in figures if each.name in COSTS],
         "areas": tables.area_sheet(ranking.standings),

@@ -66,7 +66,7 @@ class Ranking:
         """Of each machine, from 1 on."""
         return {standing.name: place for place, standing in enumerate(self.standings, 1)}
 
-    @property
+    @cached_property
     def ranked(self) -> tuple[Standing, ...]:
         """Machines that have a result."""
         return tuple(standing for standing in self.standings if standing.best)

@@ -199,8 +199,8 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
         ComputedColumn(Heading("Held by", number=False), lambda a: _held_by(a.point)),
         values("Of bound", lambda a: a.point.get("of_bound"), cell=bar),
         values("DRAM", lambda a: a.dram, "", "time of its bytes at its peak rate", cell=bar),
-        values("Matrix busy", lambda a: a.share("matrix"), cell=bar),
-        values("Vector busy", lambda a: a.share("vector"), cell=bar),
+        values("Matrix busy", lambda a: a.point.get("matrix_busy"), cell=bar),
+        values("Vector busy", lambda a: a.point.get("vector_busy"), cell=bar),
         values("Matrix use", lambda a: a.macs, cell=bar),
         *(_wait_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
     ]

@@ -200,11 +200,14 @@ def as_variant(loaded: LoadedArch) -> Variant:
     return Variant(loaded.arch, loaded.arch.name, file=str(loaded.path))
 
 
-def twice(machines: Sequence[Variant]) -> list[str]:
-    """What is wrong with the names of machines: two that are the same."""
+def twice(machines: Sequence[Variant], known: Iterable[Variant] = ()) -> list[str]:
+    """What is wrong with the names of machines: two that are the same, and not so in `known`."""
     times = Counter(machine.arch.name for machine in machines)
-    repeated = sorted(name for name, count in times.items() if count > 1)
-    return [f"two architectures are called {name!r}" for name in repeated]
+    before = Counter(machine.arch.name for machine in known)
+    repeated = sorted(name for name, count in times.items() if count > 1 and before[name] < 2)
+    said = [f"two architectures are called {name!r}" for name in repeated[:3]]
+    more = len(repeated) - len(said)
+    return [*said[:-1], f"{said[-1]}, and so with {more} more names"] if more else said
 
 
 def _no_dtypes(machines: Sequence[Variant], dtypes: Sequence[str]) -> list[str]:

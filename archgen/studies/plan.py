@@ -166,8 +166,7 @@ class Maker:
             return
         templated = find(self.tree, (*path, "name")) is not None
         hint = "; `name` has to tell them apart, by fields such as {cores}" if templated else ""
-        known = set(twice(before))
-        said = [f"{each}{hint}" for each in twice([*before, *found]) if each not in known]
+        said = [f"{each}{hint}" for each in twice([*before, *found], before)]
         self.say((*path, "name") if templated else path, said)
 
     def say(self, path: TreePath, said: list[str]) -> None:

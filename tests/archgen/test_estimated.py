@@ -10,11 +10,12 @@ from lending_tools import BY_SIZE
 from lending_tools import machine as of_size
 
 import archgen
+from archgen.cli.summary import next_command
 from archgen.outcomes.answer import answer
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import ESTIMATED, like_with_like, run_of, runs
 from archgen.outcomes.frame import records
-from archgen.outcomes.points import Outcome, Row
+from archgen.outcomes.points import Outcome, Row, StudyMetadata
 from archgen.outcomes.rows import merit_row
 from archgen.studies.results import Study
 from simmodel.arch.record import Arch
@@ -92,6 +93,32 @@ def test_beside_estimates_a_run_says_what_holds_it_up() -> None:
     # Compared with estimates it has the bound, as they know no waits.
     held = verdict(records(like_with_like(study.frame))[0])
     assert (held.cause, held.estimated) == ("matrix", True)
+
+
+SLOW = outcome(64, 2.6, status="ok", verified=True)
+TYPED = "archgen study edge256.yaml -m small --estimate"
+
+
+@pytest.mark.parametrize(
+    ("shown", "command", "said"),
+    [
+        (GUESSED, TYPED, f"{TYPED} --best 5"),
+        (GUESSED, f"{TYPED} --best 2", ""),
+        ([RAN, SLOW], "archgen study x.yaml", "archgen compare out:edge64 out:edge256"),
+        ([RAN], "archgen study edge256.yaml -m small",
+         "archgen compile edge256.yaml -m small --report"),
+        ([RAN], "archgen study edge256.yaml -m small --role x=state", ""),
+        ([RAN], "", ""),
+    ],
+)  # fmt: skip
+def test_the_next_command_asks_about_what_the_answer_names(
+    shown: list[Outcome], command: str, said: str
+) -> None:
+    """It is whole: what no row tells of a program stands in no command."""
+    about = StudyMetadata(command=command, files={"edge256": "edge256.yaml"})
+    study = Study(tuple(shown), tuple(machine(size) for size in GUESSES), about)
+    found = list(next_command(study.frame, study, Path("out")))
+    assert found == ([f"Next: {said}"] if said else [])
 
 
 @pytest.mark.parametrize("whole", [[RAN], []])

@@ -102,6 +102,20 @@ def test_a_gain_is_beside_its_area(slow: tuple[Study, list[Lever], Account]) -> 
         assert math.isnan(per_mm2(area, share)), "hardly any area to divide by"
     bound = replace(first, price=replace(first.price, area=0.5, area_share=0.1), way=AT_MOST)
     assert math.isnan(replace(bound, measured=None).per_mm2), "nobody knows what is saved"
+    costly = replace(first.price, energy=0.2, energy_share=0.1)
+    assert replace(first, price=costly).per_mj == pytest.approx(first.gain / 0.2)
+    assert math.isnan(replace(first, price=replace(costly, energy=-0.2, energy_share=-0.1)).per_mj)
+
+
+def test_levers_of_schedules_for_energy_are_in_order_of_energy(
+    slow: tuple[Study, list[Lever], Account],
+) -> None:
+    own = slow[2]
+    row = {**own.point.row, "objective": "energy-proxy"}
+    changes, _ = levers(own.point.arch, [replace(own, point=replace(own.point, row=row))])
+    saved = [lever.price.energy_share for lever in changes if lever.way != AT_MOST]
+    known = [0.0 if math.isnan(share) else share for share in saved]
+    assert len(known) > 1 and known == sorted(known)
 
 
 def test_where_dram_bounds_bandwidth_comes_before_multipliers(tmp_path: Path) -> None:

@@ -274,6 +274,9 @@ def test_an_empty_input_has_to_be_said_and_a_batch_is_never_empty(tmp_path: Path
     assert input_shape(open_model(path, dims={"x:1": 3})) == [1, 3, 4]
     with pytest.raises(ModelError, match=r"a batch of 0 has no samples to compute \('x', axis 0\)"):
         open_model(path, dims={"x:1": 3, "n": 0})
+    with pytest.raises(ModelError, match="a batch of 0 has no samples") as both:
+        open_model(path, dims={"x:1": 3, "n": 0}, roles={"y": "data"})
+    assert "--role y=data: there is no such input" in str(both.value)
 
 
 def test_operators_that_onnx_runtime_adds_to_the_standard_domain_are_opened(tmp_path: Path) -> None:

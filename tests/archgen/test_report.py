@@ -16,6 +16,7 @@ from rich.console import Console
 from role_nets import LAYERS, conv_net
 
 from archgen.cli.compile_report import parts
+from archgen.outcomes.bottleneck import Verdict
 from archgen.report.found import ANSWER, FRONT, LADDERS, PAIRS, TORNADO, Findings, findings
 from archgen.report.sheet import Sheet
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
@@ -106,7 +107,7 @@ def example() -> Explanation:
 def rendered(made: Explanation, width: int) -> list[str]:
     console = Console(width=width, highlight=False)
     with console.capture() as captured:
-        for part in parts(made):
+        for part in parts(made, Verdict("bandwidth", 0.8)):
             console.print(part)
     return [line.rstrip() for line in captured.get().splitlines()]
 
