@@ -171,26 +171,49 @@ def listed(mistakes: Sequence[str], what: str) -> Iterator[str]:
 
 def judge(made: api.ExpectedValue, reference: Array) -> Deviation:
     """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
-    excused = np.zeros(reference.shape) if made.error is None else made.error
-    # What is stored in a narrower type is compared with the reference rounded to it: no value of
-    # that type could come nearer.
-    if made.rounded is not None:
-        excused = _rounded_error(reference, excused, NUMPY[made.rounded])
-        with np.errstate(over="ignore"):
-            reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
-    elif reference.dtype == np.float64:
-        excused = _rounded_error(reference, excused, np.dtype(np.float32))
-        excused = np.where(api.beyond_fp32(reference), np.inf, excused)
-        with np.errstate(over="ignore"):
-            reference = reference.astype(np.float32).astype(np.float64)
     integer = reference.dtype.kind in "biu"
     if reference.size == 0:
         return Deviation(0.0, 0.0, 0.0, integer, proves=True)
-    errors = differences(made.values, reference)
-    shares = _shares(errors, excused)
-    at = int(np.argmax(shares))
-    error, tolerance, excess = (float(each.flat[at]) for each in (errors, excused, shares))
-    return Deviation(error, tolerance, excess, integer, _proves(reference, excused), made.by)
+    values, exact = made.values.ravel(), reference.ravel()
+    known = np.zeros(exact.size) if made.error is None else made.error.ravel()
+    # What is stored in a narrower type is compared with the reference rounded to it: no value of
+    # that type could come nearer.
+    doubles = made.rounded is None and reference.dtype == np.float64
+    kind = np.dtype(np.float32) if doubles else NUMPY[made.rounded] if made.rounded else exact.dtype
+    cuts = list(_blocks(exact.size))
+    spread = _spread(_as_type(exact[cut], kind) for cut in cuts)
+    worst, sharp = (0.0, 0.0, -1.0), 0
+    for cut in cuts:
+        part, excused = exact[cut], known[cut]
+        if kind != exact.dtype:
+            excused = _rounded_error(part, excused, kind)
+        if doubles:
+            excused = np.where(api.beyond_fp32(part), np.inf, excused)
+        part = _as_type(part, kind)
+        errors = differences(values[cut], part)
+        shares = _shares(errors, excused)
+        at = int(np.argmax(shares))
+        if shares[at] > worst[2]:
+            worst = float(errors[at]), float(excused[at]), float(shares[at])
+        sharp += _sharp_ones(part, excused, spread)
+    return Deviation(*worst, integer, sharp / exact.size >= _ENOUGH, made.by)
+
+
+_BLOCK = 1 << 16
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Parts of so many elements that are looked at one after the other: their doubles lie in a
+    processor's cache, and take no memory for all of them."""
+    return (slice(start, start + _BLOCK) for start in range(0, size, _BLOCK))
+
+
+def _as_type(values: Array, kind: np.dtype[np.generic]) -> Array:
+    """Values rounded to `kind`."""
+    if kind == values.dtype:
+        return values
+    with np.errstate(over="ignore"):
+        return values.astype(kind).astype(values.dtype)
 
 
 def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> Array:
@@ -225,16 +248,24 @@ def _shares(errors: Array, excused: Array) -> Array:
     return result
 
 
-def _proves(reference: Array, excused: Array) -> bool:
-    """Whether most elements could not have been anything: an element is proved where its bound is
+def _spread(parts: Iterable[Array]) -> float:
+    """Distance of the largest finite value from the smallest."""
+    low, high = math.inf, -math.inf
+    for part in parts:
+        values = part.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        low = min(low, float(finite.min(initial=math.inf)))
+        high = max(high, float(finite.max(initial=-math.inf)))
+    return max(0.0, high - low)
+
+
+def _sharp_ones(reference: Array, excused: Array, spread: float) -> int:
+    """How many elements could not have been anything: an element is proved where its bound is
     small beside its own size, or beside how much the others vary."""
     values = reference.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    spread = float(finite.max() - finite.min()) if finite.size else 0.0
     with np.errstate(invalid="ignore"):
         sharp = excused <= _SHARP * np.maximum(np.abs(values), spread)
-    sharp &= ~np.isnan(values) & ~np.isinf(excused)
-    return float(sharp.mean()) >= _ENOUGH
+    return int(np.count_nonzero(sharp & ~np.isnan(values) & ~np.isinf(excused)))
 
 
 def end_to_end(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float | None:
@@ -317,16 +348,30 @@ def deviation(pair: api.StoredTensorCheck) -> Deviation:
     worst = judge(api.ExpectedValue(pair.actual, pair.error, by=pair.by), pair.expected)
     if pair.error is None or worst.excess > 1:
         return worst
-    known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
-    mean = _root_mean_square(differences(pair.actual, pair.expected)[known])
-    count = max(1, int(np.count_nonzero(known)))
+    actual, expected, bound = (a.ravel() for a in (pair.actual, pair.expected, pair.error))
+    cuts = list(_blocks(bound.size))
+
+    def known(cut: slice) -> Array:
+        found: Array = np.isfinite(bound[cut]) & np.isfinite(expected[cut].astype(np.float64))
+        return found
+
+    count = max(1, sum(int(np.count_nonzero(known(cut))) for cut in cuts))
     factor = min(1.0, _USUAL + 1 / math.sqrt(count))
-    single = np.minimum(pair.error, _value_spacing(pair.expected))  # a tie goes either way
-    usual = _root_mean_square(np.maximum(factor * pair.error, single)[known])
+    off, excused = [], []
+    for cut in cuts:
+        single = np.minimum(bound[cut], _value_spacing(expected[cut]))  # a tie goes either way
+        off.append(_squares(differences(actual[cut], expected[cut])[known(cut)]))
+        excused.append(_squares(np.maximum(factor * bound[cut], single)[known(cut)]))
+    mean, usual = (math.sqrt(math.fsum(sums) / count) for sums in (off, excused))
     share = mean / usual if usual else 0.0
     if share <= worst.excess:
         return worst
     return replace(worst, error=mean, tolerance=usual, excess=share)
+
+
+def _squares(values: Array) -> float:
+    """Sum of their squares."""
+    return float(np.square(values.astype(np.float64)).sum())
 
 
 def _value_spacing(values: Array) -> Array:
@@ -336,10 +381,6 @@ def _value_spacing(values: Array) -> Array:
         return np.ones(values.shape)
     _, exponent = np.frexp(values.astype(np.float64))
     return np.ldexp(2 * unit, exponent)
-
-
-def _root_mean_square(values: Array) -> float:
-    return math.sqrt(float(np.square(values.astype(np.float64)).mean())) if values.size else 0.0
 
 
 # What a network computes from values that a program had: every operator judged by itself.
