@@ -85,9 +85,9 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
     from compiler.numerics.expected_values import (
         ExpectedValue,
         ExpectedValues,
+        Recomputation,
         StoredTensorCheck,
         VerificationPlan,
-        compute_expected_values,
     )
     from compiler.numerics.host_error import host_error
     from compiler.options import Trial

@@ -8,6 +8,7 @@ any timing of the machine, provided that `simmodel.verify` accepts the program.
 from __future__ import annotations
 
 import math
+import mmap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
 from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.isa.region import Operand
-from simmodel.program.program import Place, Port, Probe, Program, places
+from simmodel.program.program import Constant, Place, Port, Probe, Program, places
 from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
 from simmodel.verify.overlap import legal_edges, touched_ends
 
@@ -81,9 +82,6 @@ def run(
     """
     line = timeline(program)
     memories = allocate(line, arch)
-    for constant in program.constants:
-        raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
-        memories["dram", 0][constant.address : constant.address + raw.size] = raw
     for port in program.inputs:
         _place_input(port, inputs, memories)
     edges = legal_edges(line, arch)
@@ -91,8 +89,17 @@ def run(
     probed = _watch(steps, line, probes, memories)
     sequence_of_sites = sequence(line, edges, order)
     turns = line.turn[sequence_of_sites].tolist()
+    seen = [port.operand.bounds for port in (*program.outputs, *(probe.port for probe in probes))]
+    begins, ends = _constants_in_use(line, line.site[sequence_of_sites], seen)
     with np.errstate(all="ignore"):  # as the machine does, whose numbers overflow silently
-        for site, turn in zip(line.site[sequence_of_sites].tolist(), turns, strict=True):
+        for position, (site, turn) in enumerate(
+            zip(line.site[sequence_of_sites].tolist(), turns, strict=True)
+        ):
+            for constant in begins.get(position, ()):
+                raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+                memories["dram", 0][constant.address : constant.address + raw.size] = raw
+            for constant in ends.get(position, ()):
+                _give_back(memories["dram", 0], constant.address, constant.data.nbytes)
             step = steps[site]
             if step is None:
                 continue
@@ -106,6 +113,48 @@ def run(
     return Run(_sized(program, outputs), probed)
 
 
+def _constants_in_use(
+    line: Timeline, order: NDArray[np.integer[Any]], seen: Sequence[tuple[int, int]]
+) -> tuple[dict[int, list[Constant]], dict[int, list[Constant]]]:
+    """By position in the `order` of sites, constants that are touched there for the first time, and
+    those that nobody touches from there on. Those in the bytes `seen` from outside are there from
+    the start to the end."""
+    count = len(order)
+    first, last = np.full(len(line.sites), count), np.full(len(line.sites), -1)
+    np.minimum.at(first, order, np.arange(count))
+    np.maximum.at(last, order, np.arange(count))
+    rows = [(low, end, 0, count) for low, end in seen]
+    rows += [
+        (*reach, first[index], last[index])
+        for index, site in enumerate(line.sites)
+        for operand, reach in zip(site.operands, site.reaches, strict=True)
+        if operand.memory == "dram"
+    ]
+    lows, ends, firsts, lasts = np.array(rows, np.int64).reshape(-1, 4).T
+    begin: dict[int, list[Constant]] = {}
+    over: dict[int, list[Constant]] = {}
+    for constant in line.program.constants:
+        touched = (lows < constant.address + constant.data.nbytes) & (ends > constant.address)
+        if touched.any():
+            begin.setdefault(int(firsts[touched].min()), []).append(constant)
+            over.setdefault(int(lasts[touched].max()) + 1, []).append(constant)
+    return begin, over
+
+
+def _give_back(memory: Bytes, start: int, size: int) -> None:
+    """Return to the system what a part of a memory takes that nobody reads again."""
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = (start + size) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    held = memory.base.obj if isinstance(memory.base, memoryview) else None
+    if pages > 0 and isinstance(held, mmap.mmap):
+        held.madvise(mmap.MADV_DONTNEED, first, pages)
+
+
+def _zeros(size: int) -> Bytes:
+    """Bytes that take as many pages as are written."""
+    return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+
+
 def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
     """Zeroed arrays, as long as the part of each memory instance that the program touches."""
     for site, core in zip(line.sites, line.owners, strict=True):
@@ -117,7 +166,7 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
                     f"{site.instruction.MNEMONIC} on core {core}: bytes {low}..{end} of "
                     f"{operand.memory}, {size}"
                 )
-    return {spot: np.zeros(end, np.uint8) for spot, end in touched_ends(line, arch).items()}
+    return {spot: _zeros(end) for spot, end in touched_ends(line, arch).items()}
 
 
 def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:

@@ -159,13 +159,13 @@ class Detached:
         light, parts, values = self._light, self._parts, dict(feeds)
         constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
         wanted = {value.name for value in light.graph.output}
-        reads = [_reads(part) for part in parts]
+        reads = [reads_of(part) for part in parts]
         for index, (part, read) in enumerate(zip(parts, reads, strict=True)):
             read_later = wanted.union(*reads[index + 1 :])
             if not any(map(is_own, part)):
                 if made := [name for node in part for name in node.output if name in read_later]:
                     fed = {name: array for name, array in values.items() if name in read}
-                    values |= Detached(_submodel(light, part, made, fed), self._proto).run(fed)
+                    values |= Detached(submodel(light, part, made, fed), self._proto).run(fed)
                 values = {name: array for name, array in values.items() if name in read_later}
                 continue
             for own in part:
@@ -199,7 +199,7 @@ def _parts(light: onnx.ModelProto) -> Iterator[list[onnx.NodeProto]]:
     part: list[onnx.NodeProto] = []
     used: set[str] = set()
     for node in light.graph.node:
-        more = held.keys() & _reads([node])
+        more = held.keys() & reads_of([node])
         full = not whole and sum(map(held.__getitem__, used | more)) > _PART
         if part and (full or is_own(node) or is_own(part[-1])):
             yield part
@@ -209,17 +209,17 @@ def _parts(light: onnx.ModelProto) -> Iterator[list[onnx.NodeProto]]:
     yield part
 
 
-def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+def reads_of(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """Names that `nodes` read, also inside of their subgraphs."""
     return names_read(onnx.GraphProto(node=nodes))
 
 
-def _submodel(
+def submodel(
     light: onnx.ModelProto, part: Sequence[onnx.NodeProto], made: Sequence[str],
     feeds: Mapping[str, Array],
 ) -> onnx.ModelProto:  # fmt: skip
-    """Nodes of ``light`` as a model, whose inputs are ``feeds``."""
-    read = _reads(part)
+    """Nodes of ``light`` that give the values ``made``, as a model whose inputs are ``feeds``."""
+    read = reads_of(part)
     graph = onnx.GraphProto(name=light.graph.name, node=part)
     graph.input.extend(port_of(name, array) for name, array in feeds.items())
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)

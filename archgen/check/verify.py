@@ -1,9 +1,12 @@
 """Whether executed instructions computed what the reference computes.
 
 The one idea: every value is compared with what the reference makes of the values that the program
-itself had before (`run_cut`), so one operator is judged at a time, and if each step of a network is
-right, so is the whole. Each element has a bound of its own: what the operator's own roundings may
-change there, derived from its actual operands (`compiler.numerics.nest_error`).
+itself had before (`CutReference`), so one operator is judged at a time, and if each step of a
+network is right, so is the whole. Each element has a bound of its own: what the operator's own
+roundings may change there, derived from its actual operands (`compiler.numerics.nest_error`).
+
+Values are compared as soon as both are there and then forgotten (`Checking`), so a network of many
+layers takes as much memory as its largest one.
 
 - What a program stores must equal what its operators, in the machine's element types, make of what
   it stored before (`compiler.numerics.expected_values`, `deviation`).
@@ -23,21 +26,26 @@ elements it would not is not checked, and the verdict says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from archgen.check.reference import Detached, detached
-from archgen.zoo.shapes import bodies, port_of
+from archgen.check.reference import Detached, content_key, detached, reads_of, submodel
+from archgen.zoo.shapes import bodies
 from compiler import api
+from compiler.api import numbers_in
 from simmodel.arch.dtype import NAMES, NUMPY
 from simmodel.arch.element_types import EPSILON
 
 Array = NDArray[Any]
+Arrays = tuple[Array | None, ...]
+Kept = Callable[[str, Callable[[], Arrays]], Arrays]
 SHOWN = 3
 """Mistakes that a note lists one by one."""
 _SHARP = 0.25
@@ -88,45 +96,48 @@ class Deviation:
         return f"off by {self.error:.3g}, tolerance {self.tolerance:.3g}{by}"
 
 
-def compare(
-    made: Mapping[str, api.ExpectedValue],
-    expected: Mapping[str, Array],
-    outputs: Collection[str] | None = None,
-) -> Comparison:
-    """Compare all values in `expected` with those in `made`, both by name.
+@dataclass(frozen=True)
+class Compared:
+    """What the comparison of one value found."""
 
-    Args:
-        made, expected: what operators and the reference made of the same values. A missing value
-            or another shape is a difference, not an error.
-        outputs: which values are outputs of the model; default: all.
-    """
-    judged: dict[str, Deviation] = {}
-    wrong: list[str] = []
-    large: list[str] = []
-    notes: list[str] = []
-    shown = set(expected if outputs is None else outputs)
-    for name, reference in expected.items():
-        if reference.dtype.kind not in "biuf" and reference.dtype.name != "bfloat16":
-            notes.append(f"{name}: {reference.dtype} outputs are not compared")
-            continue
-        if name not in made or made[name].values.shape != reference.shape:
-            shape = list(made[name].values.shape) if name in made else "missing"
-            wrong.append(f"{name}: is {shape}, should be {list(reference.shape)}")
-            continue
-        found = judged[name] = judge(made[name], reference)
-        if count := np.count_nonzero(api.beyond_fp32(reference)):
-            large.append(
-                f"{name}: {count} of {reference.size} values are beyond fp32, in which doubles are "
-                "computed"
-            )
-        if found.excess > 1:
-            wrong.append(f"{name}: {found}")
-        elif not found.proves and name in shown:
-            notes.append(f"{name}: not checked, its operators may make anything of their inputs")
-    ends = [found for name, found in judged.items() if name in shown]
+    found: Deviation | None = None
+    wrong: str = ""
+    note: str = ""
+    large: str = ""
+    """Values that no reference in fp32 can hold, in words."""
+
+
+def compare_one(name: str, made: api.ExpectedValue | None, reference: Array) -> Compared:
+    """Compare a value with its reference. A missing one or another shape is a difference, not an
+    error."""
+    if reference.dtype.kind not in "biuf" and reference.dtype.name != "bfloat16":
+        return Compared(note=f"{name}: {reference.dtype} outputs are not compared")
+    if made is None or made.values.shape != reference.shape:
+        shape = "missing" if made is None else list(made.values.shape)
+        return Compared(wrong=f"{name}: is {shape}, should be {list(reference.shape)}")
+    found, large = judge(made, reference), ""
+    if count := np.count_nonzero(api.beyond_fp32(reference)):
+        large = (
+            f"{name}: {count} of {reference.size} values are beyond fp32, in which doubles are "
+            "computed"
+        )
+    return Compared(found, f"{name}: {found}" if found.excess > 1 else "", large=large)
+
+
+def conclusion(values: Mapping[str, Compared], outputs: Collection[str]) -> Comparison:
+    """The verdict over all `values`, by name, of which `outputs` are the model's."""
+    judged = {name: each.found for name, each in values.items() if each.found is not None}
+    wrong = [each.wrong for each in values.values() if each.wrong]
+    unsure = {name for name, found in judged.items() if not found.proves and found.excess <= 1}
+    notes = [
+        each.note or f"{name}: not checked, its operators may make anything of their inputs"
+        for name, each in values.items()
+        if each.note or (name in unsure and name in outputs)
+    ]
+    ends = [found for name, found in judged.items() if name in outputs]
     unproved = not judged or not all(each.proves for each in ends)
     verdict = False if wrong else None if unproved else True
-    lost = listed(large, "values are beyond fp32")
+    lost = listed([each.large for each in values.values() if each.large], "values are beyond fp32")
     note = "; ".join([*listed(wrong, "values are wrong"), *notes, *lost])
     # By how much of its tolerance it takes, not by its error: outputs differ in scale.
     worst = max(ends, key=lambda each: each.excess, default=None)
@@ -160,26 +171,49 @@ def listed(mistakes: Sequence[str], what: str) -> Iterator[str]:
 
 def judge(made: api.ExpectedValue, reference: Array) -> Deviation:
     """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
-    excused = np.zeros(reference.shape) if made.error is None else made.error
-    # What is stored in a narrower type is compared with the reference rounded to it: no value of
-    # that type could come nearer.
-    if made.rounded is not None:
-        excused = _rounded_error(reference, excused, NUMPY[made.rounded])
-        with np.errstate(over="ignore"):
-            reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
-    elif reference.dtype == np.float64:
-        excused = _rounded_error(reference, excused, np.dtype(np.float32))
-        excused = np.where(api.beyond_fp32(reference), np.inf, excused)
-        with np.errstate(over="ignore"):
-            reference = reference.astype(np.float32).astype(np.float64)
     integer = reference.dtype.kind in "biu"
     if reference.size == 0:
         return Deviation(0.0, 0.0, 0.0, integer, proves=True)
-    errors = differences(made.values, reference)
-    shares = _shares(errors, excused)
-    at = int(np.argmax(shares))
-    error, tolerance, excess = (float(each.flat[at]) for each in (errors, excused, shares))
-    return Deviation(error, tolerance, excess, integer, _proves(reference, excused), made.by)
+    values, exact = made.values.ravel(), reference.ravel()
+    known = np.zeros(exact.size) if made.error is None else made.error.ravel()
+    # What is stored in a narrower type is compared with the reference rounded to it: no value of
+    # that type could come nearer.
+    doubles = made.rounded is None and reference.dtype == np.float64
+    kind = np.dtype(np.float32) if doubles else NUMPY[made.rounded] if made.rounded else exact.dtype
+    cuts = list(_blocks(exact.size))
+    spread = _spread(_as_type(exact[cut], kind) for cut in cuts)
+    worst, sharp = (0.0, 0.0, -1.0), 0
+    for cut in cuts:
+        part, excused = exact[cut], known[cut]
+        if kind != exact.dtype:
+            excused = _rounded_error(part, excused, kind)
+        if doubles:
+            excused = np.where(api.beyond_fp32(part), np.inf, excused)
+        part = _as_type(part, kind)
+        errors = differences(values[cut], part)
+        shares = _shares(errors, excused)
+        at = int(np.argmax(shares))
+        if shares[at] > worst[2]:
+            worst = float(errors[at]), float(excused[at]), float(shares[at])
+        sharp += _sharp_ones(part, excused, spread)
+    return Deviation(*worst, integer, sharp / exact.size >= _ENOUGH, made.by)
+
+
+_BLOCK = 1 << 16
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Parts of so many elements that are looked at one after the other: their doubles lie in a
+    processor's cache, and take no memory for all of them."""
+    return (slice(start, start + _BLOCK) for start in range(0, size, _BLOCK))
+
+
+def _as_type(values: Array, kind: np.dtype[np.generic]) -> Array:
+    """Values rounded to `kind`."""
+    if kind == values.dtype:
+        return values
+    with np.errstate(over="ignore"):
+        return values.astype(kind).astype(values.dtype)
 
 
 def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> Array:
@@ -214,16 +248,24 @@ def _shares(errors: Array, excused: Array) -> Array:
     return result
 
 
-def _proves(reference: Array, excused: Array) -> bool:
-    """Whether most elements could not have been anything: an element is proved where its bound is
+def _spread(parts: Iterable[Array]) -> float:
+    """Distance of the largest finite value from the smallest."""
+    low, high = math.inf, -math.inf
+    for part in parts:
+        values = part.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        low = min(low, float(finite.min(initial=math.inf)))
+        high = max(high, float(finite.max(initial=-math.inf)))
+    return max(0.0, high - low)
+
+
+def _sharp_ones(reference: Array, excused: Array, spread: float) -> int:
+    """How many elements could not have been anything: an element is proved where its bound is
     small beside its own size, or beside how much the others vary."""
     values = reference.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    spread = float(finite.max() - finite.min()) if finite.size else 0.0
     with np.errstate(invalid="ignore"):
         sharp = excused <= _SHARP * np.maximum(np.abs(values), spread)
-    sharp &= ~np.isnan(values) & ~np.isinf(excused)
-    return float(sharp.mean()) >= _ENOUGH
+    return int(np.count_nonzero(sharp & ~np.isnan(values) & ~np.isinf(excused)))
 
 
 def end_to_end(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float | None:
@@ -250,9 +292,9 @@ _USUAL = 0.5
 """Root mean square of errors that is excused, as a fraction of that of their bounds."""
 
 
-def with_stored(verdict: Comparison, stored: Iterable[api.StoredTensorCheck]) -> Comparison:
+def with_stored(verdict: Comparison, stored: Iterable[tuple[str, Deviation]]) -> Comparison:
     """`verdict`, and that everything in `stored` is as it should be."""
-    found = [(pair.name, deviation(pair)) for pair in stored]
+    found = list(stored)
     known = [excess for excess in (verdict.excess,) if excess is not None]
     wrong = [f"{name}: stored values are {each}" for name, each in found if each.excess > 1]
     return noted(
@@ -306,16 +348,30 @@ def deviation(pair: api.StoredTensorCheck) -> Deviation:
     worst = judge(api.ExpectedValue(pair.actual, pair.error, by=pair.by), pair.expected)
     if pair.error is None or worst.excess > 1:
         return worst
-    known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
-    mean = _root_mean_square(differences(pair.actual, pair.expected)[known])
-    count = max(1, int(np.count_nonzero(known)))
+    actual, expected, bound = (a.ravel() for a in (pair.actual, pair.expected, pair.error))
+    cuts = list(_blocks(bound.size))
+
+    def known(cut: slice) -> Array:
+        found: Array = np.isfinite(bound[cut]) & np.isfinite(expected[cut].astype(np.float64))
+        return found
+
+    count = max(1, sum(int(np.count_nonzero(known(cut))) for cut in cuts))
     factor = min(1.0, _USUAL + 1 / math.sqrt(count))
-    single = np.minimum(pair.error, _value_spacing(pair.expected))  # a tie goes either way
-    usual = _root_mean_square(np.maximum(factor * pair.error, single)[known])
+    off, excused = [], []
+    for cut in cuts:
+        single = np.minimum(bound[cut], _value_spacing(expected[cut]))  # a tie goes either way
+        off.append(_squares(differences(actual[cut], expected[cut])[known(cut)]))
+        excused.append(_squares(np.maximum(factor * bound[cut], single)[known(cut)]))
+    mean, usual = (math.sqrt(math.fsum(sums) / count) for sums in (off, excused))
     share = mean / usual if usual else 0.0
     if share <= worst.excess:
         return worst
     return replace(worst, error=mean, tolerance=usual, excess=share)
+
+
+def _squares(values: Array) -> float:
+    """Sum of their squares."""
+    return float(np.square(values.astype(np.float64)).sum())
 
 
 def _value_spacing(values: Array) -> Array:
@@ -325,10 +381,6 @@ def _value_spacing(values: Array) -> Array:
         return np.ones(values.shape)
     _, exponent = np.frexp(values.astype(np.float64))
     return np.ldexp(2 * unit, exponent)
-
-
-def _root_mean_square(values: Array) -> float:
-    return math.sqrt(float(np.square(values.astype(np.float64)).mean())) if values.size else 0.0
 
 
 # What a network computes from values that a program had: every operator judged by itself.
@@ -351,28 +403,6 @@ def as_named(recipe: api.VerificationPlan, proto: onnx.ModelProto) -> api.Verifi
     return replace(recipe, known=known)
 
 
-def feedable(values: Mapping[str, Array]) -> dict[str, Array]:
-    """Those of `values` whose element type can be handed to ONNX Runtime."""
-    return {name: array for name, array in values.items() if array.dtype.kind in "biuf"}
-
-
-def cut(proto: onnx.ModelProto, own: Mapping[str, Array]) -> onnx.ModelProto:
-    """`proto` cut at the values named in `own`: their readers read inputs named `NAME__own`.
-
-    For `run_cut` only: larger initializers stay in `proto`.
-    """
-    light = detached(proto)
-    graph = light.graph
-    renamed = {name: name + OWN for name in own}
-    _rename_reads(graph.node, renamed)
-    outputs = {value.name for value in graph.output}
-    for name, array in own.items():
-        graph.input.append(port_of(renamed[name], array))
-        if name not in outputs:
-            graph.output.append(onnx.ValueInfoProto(name=name))
-    return light
-
-
 def _rename_reads(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
     for node in nodes:
         for index, name in enumerate(node.input):
@@ -385,15 +415,127 @@ def _rename_reads(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -
             _rename_reads(graph.node, seen)
 
 
-def run_cut(
-    model: onnx.ModelProto,
-    proto: onnx.ModelProto,
-    inputs: Mapping[str, Array],
-    own: Mapping[str, Array],
-) -> dict[str, Array]:
-    """All outputs of `model`, which `cut` made of `proto`, by name.
+class CutReference:
+    """What the operators of a network make of values that a program had: readers of each value in
+    `own` read inputs named `NAME__own`.
 
-    Raises ModelError when ONNX Runtime refuses the model or the values.
+    Only what ONNX Runtime can be given is cut; the rest is computed again for each reader.
+
+    Args:
+        proto: the network.
+        own: names of values, and their element types.
+        kept: results by their key, made where they are not at hand.
     """
-    feeds = {**inputs, **{name + OWN: array for name, array in own.items()}}
-    return Detached(model, proto).run(feeds)
+
+    def __init__(self, proto: onnx.ModelProto, own: Mapping[str, str], kept: Kept) -> None:
+        self._proto, self._kept, self._light = proto, kept, detached(proto)
+        self._cut = {name: name + OWN for name, kind in own.items() if NUMPY[kind].kind in "biuf"}
+        nodes = self._light.graph.node
+        _rename_reads(nodes, self._cut)
+        self._makers = {
+            name: index for index, node in enumerate(nodes) for name in node.output if name
+        }
+        self._reads = [reads_of([node]) for node in nodes]
+        self.outputs = [value.name for value in proto.graph.output]
+        self.names = dict.fromkeys([*self.outputs, *self._cut])
+        """Values that can be computed."""
+        self._open = {name: self._needs(name) for name in self.names}
+        """What is not yet computed: the nodes behind it, and all that these read."""
+        self._readers = Counter(name for _, read in self._open.values() for name in read)
+        self._given: dict[str, Array] = {}
+
+    def _needs(self, name: str) -> tuple[set[int], set[str]]:
+        """Nodes from given values to the value `name`, and what they read."""
+        nodes: set[int] = set()
+        read: set[str] = set()
+        ahead = [name]
+        while ahead:
+            index = self._makers.get(ahead.pop())
+            if index is not None and index not in nodes:
+                nodes.add(index)
+                read |= self._reads[index]
+                ahead += self._reads[index]
+        return nodes, read or {name}
+
+    def give(self, inputs: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+        """Inputs of the network, and values that a program had, complete."""
+        self._given |= inputs
+        self._given |= {self._cut[name]: own[name] for name in own if name in self._cut}
+
+    def take(self, names: Iterable[str]) -> dict[str, Array]:
+        """Those of the values `names` that follow from what is given: each is computed once.
+
+        Raises ModelError when ONNX Runtime refuses the model or the values.
+        """
+        lacking = {*self._cut.values()} - self._given.keys()
+        names = [n for n in names if n in self._open and lacking.isdisjoint(self._open[n][1])]
+        needs = [self._open.pop(name) for name in names]
+        read = set().union(*(read for _, read in needs))
+        feeds = {name: array for name, array in self._given.items() if name in read}
+        made = [name for name in names if name in self._makers]
+        part = sorted(set().union(*(nodes for nodes, _ in needs)))
+
+        def run() -> Arrays:
+            nodes = [self._light.graph.node[index] for index in part]
+            light = submodel(self._light, nodes, made, feeds)
+            return tuple(map(Detached(light, self._proto).run(feeds).__getitem__, made))
+
+        results = self._kept(f"{made} {content_key(feeds)}", run) if made else ()
+        found = {name: each for name, each in zip(made, results, strict=True) if each is not None}
+        found |= {t.name: numbers_in(t) for t in self._proto.graph.initializer if t.name in names}
+        found |= {name: feeds[name] for name in names if name in feeds}
+        for name in chain.from_iterable(read for _, read in needs):
+            self._readers[name] -= 1
+            if not self._readers[name]:
+                self._given.pop(name, None)
+        return found
+
+
+_AT_ONCE = 1 << 26
+"""Bytes of values that wait until they are compared together: a run of ONNX Runtime costs."""
+
+
+class Checking:
+    """Compares values of a program as they come."""
+
+    def __init__(self, reference: CutReference, outputs: Mapping[str, api.ExpectedValue]) -> None:
+        self._reference = reference
+        self._made = dict(outputs)
+        """What is still to be compared; outputs also that no operator makes."""
+        self._waiting: list[str] = []
+        self._bytes = 0
+        self._compared: dict[str, Compared] = {}
+        self._stored: list[tuple[str, Deviation]] = []
+        self._losses: list[str] = []
+        self._ends: tuple[dict[str, Array], dict[str, Array]] = {}, {}
+        """Outputs as stored that readers did not start from, and those from which they did."""
+
+    def take(self, part: api.ExpectedValues) -> None:
+        """Compare `part`, or what waits for it."""
+        self._reference.give(part.inputs, part.observed)
+        self._stored += [(pair.name, deviation(pair)) for pair in part.stored]
+        self._losses += part.losses
+        for ends, values in zip(self._ends, (part.not_handed_on, part.observed), strict=True):
+            ends |= {name: values[name] for name in self._reference.outputs if name in values}
+        made = {n: each for n, each in part.made.items() if n in self._reference.names}
+        self._made |= made
+        self._waiting += made
+        self._bytes += sum(each.values.nbytes for each in made.values())
+        if self._bytes >= _AT_ONCE:
+            self._compare(self._waiting)
+
+    def _compare(self, names: Iterable[str]) -> None:
+        for name, reference in self._reference.take(names).items():
+            self._compared[name] = compare_one(name, self._made.pop(name, None), reference)
+        self._waiting = [name for name in self._waiting if name in self._made]
+        self._bytes = sum(self._made[name].values.nbytes for name in self._waiting)
+
+    def verdict(self, outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> Comparison:
+        """The verdict when all has come; `outputs` of the program at its end, and those that the
+        reference makes of the network's inputs alone."""
+        self._compare(self._reference.names)
+        found = {name: self._compared[name] for name in self._reference.names}
+        verdict = with_stored(conclusion(found, expected), self._stored)
+        verdict = with_outputs(verdict, outputs, self._ends[0] | self._ends[1])
+        verdict = with_losses(verdict, self._losses, outputs, expected)
+        return replace(verdict, max_abs_error=end_to_end(outputs, expected))

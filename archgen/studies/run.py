@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -88,7 +88,6 @@ class Workbench:
     def __init__(self, tools: Toolchain) -> None:
         self.tools = tools
         self._models = Models(tools.load)
-        self._stagewise = Recent[dict[str, Array]]()
         self._unquantized = Recent[Mapping[str, Array]]()
         self._quick = Recent[int | None](_MOST_QUICK)
         self._memo = api.Memo()
@@ -265,26 +264,23 @@ class Workbench:
         run = tools.execute(
             compiled.program, inputs, point.arch, reference.run_node, compiled.probes
         )
-        made = api.ExpectedValues(dict(inputs), {}, {}, [])
+        parts: Iterable[api.ExpectedValues] = [api.ExpectedValues(dict(inputs))]
+        own: Mapping[str, str] = {}
         if compiled.recipe is not None:
             recipe = verify.as_named(compiled.recipe, model.proto)
-            made = api.compute_expected_values(
-                recipe, inputs, run.probed, self._memo, reference.run_node
-            )
-        own = verify.feedable(made.observed)
-        cut_model = verify.cut(model.proto, own)
-        key = f"{model.key} {reference.content_key(made.inputs)} {reference.content_key(own)}"
-        with step(f"running parts of {model.name} in ONNX Runtime"):
+            again = api.Recomputation(recipe, self._memo, reference.run_node)
+            parts, own = again.run(inputs, run.probed), again.observed
+
+        def computed(key: str, make: Callable[[], verify.Arrays]) -> verify.Arrays:
             # Machines that compute the same integers need it once.
-            expected = self._stagewise.get(
-                key, lambda: verify.run_cut(cut_model, model.proto, made.inputs, own)
-            )
+            with step(f"running parts of {model.name} in ONNX Runtime"):
+                return self._memo.get(f"{model.key} {key}".encode(), make)
+
         rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
-        verdict = verify.compare({**rest, **made.made}, expected, whole)
-        verdict = verify.with_stored(verdict, made.stored)
-        verdict = verify.with_outputs(verdict, run.outputs, {**made.not_handed_on, **own})
-        verdict = verify.with_losses(verdict, made.losses, run.outputs, whole)
-        verdict = replace(verdict, max_abs_error=verify.end_to_end(run.outputs, whole))
+        checking = verify.Checking(verify.CutReference(model.proto, own, computed), rest)
+        for part in parts:
+            checking.take(part)
+        verdict = checking.verdict(run.outputs, whole)
         if point.dtype != "int8":
             return verdict
         with step(f"running {model.name} in ONNX Runtime as it was"):

@@ -38,7 +38,6 @@ from compiler.tensor_ir.interpreter import (
     raw_move,
     shown,
     view_of,
-    views,
     with_rows,
 )
 from compiler.tensor_ir.nest import Access, Array, HostNode, Nest, NestGraph, Pick, Put
@@ -107,39 +106,20 @@ class ExpectedValue:
 
 @dataclass(frozen=True)
 class ExpectedValues:
-    """Expected values of all tensors of a program."""
+    """Expected values of some tensors of a program."""
 
-    inputs: dict[str, Array]
+    inputs: dict[str, Array] = field(default_factory=dict)
     """Inputs of the network, as the program read them."""
-    observed: dict[str, Array]
+    observed: dict[str, Array] = field(default_factory=dict)
     """By name in the model: as stored, or recomputed if they stay on chip. Readers of a value
     started from these."""
-    made: dict[str, ExpectedValue]
+    made: dict[str, ExpectedValue] = field(default_factory=dict)
     """The same values, computed from the inputs of each operator."""
-    stored: list[StoredTensorCheck]
+    stored: list[StoredTensorCheck] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     """Values that the element types could not represent, in words."""
     not_handed_on: dict[str, Array] = field(default_factory=dict)
     """As stored, values that readers did not start from."""
-
-
-def compute_expected_values(
-    recipe: VerificationPlan,
-    inputs: Mapping[str, Array],
-    stored: Mapping[str, Array],
-    memo: Memo | None = None,
-    host: Host | None = None,
-) -> ExpectedValues:
-    """Expected values of all tensors with a name in the model, and of each stored tensor.
-
-    Args:
-        recipe: the program's steps.
-        inputs: the network's inputs by name, in their shapes.
-        stored: every tensor that a step stores, raw, by name.
-        memo: where results of nests are kept from call to call.
-        host: runs operators of the host again, where they read what the model does not name.
-    """
-    return _Recomputation(recipe, memo or Memo(), host).run(inputs, stored)
 
 
 class _Values:
@@ -171,13 +151,27 @@ class _Values:
         if buffer in self._errors:
             view_of(tensor, self._errors[buffer])[...] = 0.0 if error is None else error
 
+    def drop(self, buffer: str) -> None:
+        """Forget a buffer that nobody reads again."""
+        self.tensors.drop(buffer)
+        self._errors.pop(buffer, None)
 
-class _Recomputation:
-    """One recomputation of a program."""
 
-    def __init__(self, recipe: VerificationPlan, memo: Memo, host: Host | None) -> None:
+class Recomputation:
+    """Expected values of a program, of one operator after the other: nothing is held longer than
+    somebody reads it.
+
+    Args:
+        recipe: the program's steps.
+        memo: where results of nests are kept from call to call.
+        host: runs operators of the host again, where they read what the model does not name.
+    """
+
+    def __init__(
+        self, recipe: VerificationPlan, memo: Memo | None = None, host: Host | None = None
+    ) -> None:
         self.recipe = recipe
-        self.memo = memo
+        self.memo = memo or Memo()
         self.host = host
         self.inner = _read_within(recipe)
         self.kept = {recipe.graph.buffer_of(name) for name in self.inner}
@@ -185,8 +179,9 @@ class _Recomputation:
         self.seen = _views_to_record(recipe, self.bypassed)
         self.unfed: dict[str, tuple[Array, Array]] = {}
         """By buffer, the computed values and their error bounds, whatever readers started from."""
-        self.machine = _Values(_as_on_machine(recipe), recipe.graph)
-        self.model = _Values(views(recipe.graph, wide=True), recipe.graph)
+        kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
+        self.machine = _Values(TensorViews(recipe.graph, apart=kinds), recipe.graph)
+        self.model = _Values(TensorViews(recipe.graph, wide=True), recipe.graph)
         for tensor in recipe.graph.tensors.values():
             doubles = tensor.exact is not None and tensor.exact.dtype == np.float64
             if doubles and (large := beyond_fp32(np.asarray(tensor.exact))).any():
@@ -196,6 +191,7 @@ class _Recomputation:
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetics(recipe)
         self.copies = _stored_copies(recipe, self.machine.tensors)
+        self._last_used = _last_used(recipe)
         nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
         places = ((nest, function_of(nest).place) for nest in nests)
         forms = {
@@ -205,31 +201,61 @@ class _Recomputation:
         }
         self.forms = {**forms, **recipe.kernels}
         """Tensor -> the user's form or kernel that computes it, and its source location."""
-        self.found = ExpectedValues({}, {}, {}, [], [])
+        self.found = ExpectedValues()
         self._looked_at: set[str] = set()
         """Buffers of constants."""
 
-    def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> ExpectedValues:
+    @property
+    def observed(self) -> dict[str, str]:
+        """Values of the model that are replaced by the program's own: names and element types."""
+        names = (name for held in self.seen.values() for name in held if name not in self.bypassed)
+        return {held.name: held.dtype for name in names for held in self.recipe.known[name]}
+
+    def run(
+        self, inputs: Mapping[str, Array], stored: Mapping[str, Array]
+    ) -> Iterator[ExpectedValues]:
+        """Expected values of all tensors with a name in the model, and of each stored tensor, in
+        parts: each is told once.
+
+        Args:
+            inputs: the network's inputs by name, in their shapes.
+            stored: every tensor that a step stores, raw, by name.
+        """
         graph = self.recipe.graph
         for name in graph.inputs:
             feed_one(graph, name, inputs[name], self.machine.tensors)
             seen = shown(graph, name, self.machine.tensors)
             self.found.inputs[name] = seen.astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
+        yield self._told()
+        done = iter(self._last_used)
         for stage in self.recipe.stages:
             again = True
             for nest in stage.nests:
                 self._compute(nest, stage, stored)
                 self._record_source_values(nest.tensor)
+                yield self._told(next(done))
+            if stage.nests:
+                continue
             if stage.host is not None and stage.host.pick is not None:
                 self._move_rows(stage.host.outputs[0], stage.host.pick)
-            elif not stage.nests:
+            else:
                 again = self._take_host(stage, stored)
-            for name in () if stage.nests else stage.computed_tensors:
+            for name in stage.computed_tensors:
                 self._record_source_values(name, as_stored=not again)
+            yield self._told(next(done))
         constants = (tensor.name for tensor in graph.tensors.values() if tensor.exact is not None)
         self._note_lost_constants(constants, self.machine.tensors, self.model.tensors)
-        return self.found
+        yield self._told()
+
+    def _told(self, used_up: Iterable[str] = ()) -> ExpectedValues:
+        """What was found since the last time; buffers that are `used_up` are dropped."""
+        for buffer in used_up:
+            self.machine.drop(buffer)
+            self.model.drop(buffer)
+            self.unfed.pop(buffer, None)
+        told, self.found = self.found, ExpectedValues()
+        return told
 
     def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
         """Compute a nest in both arithmetics. Stored values of the program replace the machine's at
@@ -463,14 +489,20 @@ class _Recomputation:
         )
 
 
-def _as_on_machine(recipe: VerificationPlan) -> TensorViews:
-    """Arrays for all tensors: views of shared buffers, or wider ones if a step keeps them wider."""
-    tensors = views(recipe.graph)
+def _last_used(recipe: VerificationPlan) -> list[list[str]]:
+    """By nest or other step, buffers that no later one touches."""
+    last: dict[str, int] = {}
+    count = 0
     for stage in recipe.stages:
-        for name, kind in stage.kinds.items():
-            if NUMPY[kind] != tensors.dtype(name):
-                tensors[name] = np.zeros(recipe.graph.tensors[name].shape, NUMPY[kind])
-    return tensors
+        steps = [[nest.tensor, *(access.tensor for access in nest.reads)] for nest in stage.nests]
+        given = () if stage.host is None else (*stage.host.inputs, *stage.host.outputs)
+        for names in steps or [[*stage.stored, *stage.computed_tensors, *given]]:
+            last |= dict.fromkeys(map(recipe.graph.buffer_of, names), count)
+            count += 1
+    found: list[list[str]] = [[] for _ in range(count)]
+    for buffer, number in last.items():
+        found[number].append(buffer)
+    return found
 
 
 def _reference_arithmetics(recipe: VerificationPlan) -> dict[str, RoundingModel]:

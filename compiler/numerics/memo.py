@@ -1,12 +1,12 @@
-"""Results of nests and their errors, cached by content: machines that compute the same values share
-them.
+"""Results of nests, their errors and references, cached by content: machines that compute the same
+values share them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,17 +24,19 @@ class Memo:
     """Bytes kept."""
     held: int = 0
     """Bytes."""
-    kept: OrderedDict[bytes, Array | None] = field(default_factory=OrderedDict, repr=False)
+    kept: OrderedDict[bytes, tuple[Array | None, ...]] = field(
+        default_factory=OrderedDict, repr=False
+    )
 
     def run(self, nest: Nest, tensors: Mapping[str, Array]) -> None:
         """`run_nest`, cached."""
         out = tensors[nest.tensor]
 
-        def computed() -> Array:
+        def computed() -> tuple[Array]:
             run_nest(nest, tensors)
-            return out.copy()
+            return (out.copy(),)
 
-        known = self._get_or_compute(_content(nest, tensors, ""), computed)
+        (known,) = self.get(_content(nest, tensors, ""), computed)
         assert known is not None
         out[...] = known
 
@@ -51,19 +53,24 @@ class Memo:
         if repeated(nest, tensors, errors, how):
             return None
         key = _content(nest, tensors, repr(how))
-        return self._get_or_compute(key, lambda: forward_error(nest, tensors, errors, how))
+        return self.get(key, lambda: (forward_error(nest, tensors, errors, how),))[0]
 
-    def _get_or_compute(self, key: bytes, make: Callable[[], Array | None]) -> Array | None:
-        """The cached value, computed by `make` the first time."""
+    def get(
+        self, key: bytes, make: Callable[[], tuple[Array | None, ...]]
+    ) -> tuple[Array | None, ...]:
+        """The cached arrays, computed by `make` the first time."""
         if key in self.kept:
             self.kept.move_to_end(key)
             return self.kept[key]
         made = self.kept[key] = make()
-        self.held += 0 if made is None else made.nbytes
+        self.held += _bytes(made)
         while self.held > self.limit:
-            gone = self.kept.popitem(last=False)[1]
-            self.held -= 0 if gone is None else gone.nbytes
+            self.held -= _bytes(self.kept.popitem(last=False)[1])
         return made
+
+
+def _bytes(arrays: Iterable[Array | None]) -> int:
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 def _content(nest: Nest, tensors: Mapping[str, Array], what: str) -> bytes:

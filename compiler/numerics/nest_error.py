@@ -138,19 +138,23 @@ def forward_error(
 
 
 _AT_ONCE = 1 << 22
-"""Weights of a product that are looked at together."""
+"""Elements of an operand or result that are looked at together."""
 
 
 def _bound_in_parts(
     nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
 ) -> Array | None:
-    """The bound, of a product with many weights for some of its columns after the other."""
-    whole, last = tensors[nest.tensor], nest.operands[-1]
-    wide = [d for d in range(nest.rank) if not nest.operands[0].uses(d) and last.uses(d)]
-    dim = max(wide, key=lambda d: nest.dims[d].extent, default=None)
-    size, names = tensors[last.tensor].size, [access.tensor for access in nest.reads]
-    plain = len({*names}) == len(names) and all(_cuts_alone(a, dim) for a in nest.reads)
-    if dim is None or size <= _AT_ONCE or not plain:
+    """The bound, of large results or operands part by part along one of their axes: that with which
+    least is read again and again."""
+    whole, names = tensors[nest.tensor], [access.tensor for access in nest.reads]
+    size = max(whole.size, *(tensors[name].size for name in names))
+
+    def read_again(d: int) -> int:
+        return sum(tensors[a.tensor].size for a in nest.reads if not a.uses(d))
+
+    alone = [d for d in range(nest.rank) if all(_cuts_alone(a, d) for a in nest.reads)]
+    dim = min(alone, key=lambda d: (read_again(d), -nest.dims[d].extent), default=None)
+    if dim is None or size <= _AT_ONCE or len({*names}) < len(names):
         return _NestErrors(nest, tensors, errors, how).bound()
     extent, found = nest.dims[dim].extent, None
     step = max(1, extent * _AT_ONCE // size)
@@ -177,10 +181,10 @@ def _cut_of(values: Array, access: Access, dim: int, cut: slice) -> Array:
     return values[tuple(cut if each.coefficient(dim) else slice(None) for each in access.index)]
 
 
-def _cuts_alone(access: Access, dim: int | None) -> bool:
+def _cuts_alone(access: Access, dim: int) -> bool:
     """Whether `access` reads at each position of loop `dim` just that position of one axis."""
-    along = [each for each in access.index if dim is not None and each.coefficient(dim)]
-    return access.pad is None and all(each == at(dim or 0) for each in along)
+    along = [each for each in access.index if each.coefficient(dim)]
+    return access.pad is None and all(each == at(dim) for each in along)
 
 
 def repeated(

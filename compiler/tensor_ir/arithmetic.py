@@ -125,11 +125,13 @@ def in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> A
     """Error of values when they are converted to `kind`."""
     if error is None or kind == values.dtype:
         return None if error is None else error.copy()
-    wide = values.astype(np.float64)
-    middle = wide.astype(kind).astype(np.float64)
-    with np.errstate(all="ignore"):
-        ends = ((wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1))
-        changes = [np.abs(end - middle) for end in ends]
-        widest = np.fmax(*changes)
-    unsure = np.isnan(widest) & (error > 0)
-    return np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))
+    moved = np.empty(values.shape)
+    for cut in blocks(values.shape):
+        wide, off = values[cut].astype(np.float64), error[cut]
+        middle = wide.astype(kind).astype(np.float64)
+        with np.errstate(all="ignore"):
+            ends = ((wide + sign * off).astype(kind).astype(np.float64) for sign in (-1, 1))
+            widest = np.fmax(*(np.abs(end - middle) for end in ends))
+        unsure = np.isnan(widest) & (off > 0)
+        moved[cut] = np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))
+    return moved

@@ -9,8 +9,7 @@ are exactly those of the machine's instructions.
 from __future__ import annotations
 
 import math
-from collections import UserDict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ def run(
     Raises:
         ValueError: an input is missing or has another shape, or a host node has no host.
     """
-    tensors = views(graph)
+    tensors = TensorViews(graph)
     for name in graph.inputs:
         given = np.asarray(inputs[name]) if name in inputs else None
         if given is None or given.shape != graph.tensors[name].shape:
@@ -79,43 +78,83 @@ def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
     return tensors[name] if known is None else decode(tensors[name], code(*known))
 
 
-class TensorViews(UserDict[str, Array]):
-    """Tensors as views of their buffers; constants are made when they are asked for."""
+_WHOLE = ""
+"""All of a buffer, beside tensors apart from it."""
+
+
+class TensorViews(Mapping[str, Array]):
+    """Every tensor as a view of its buffer. Buffers are zero at first, made when they are asked for
+    and gone when they are dropped; constants are made each time.
+
+    Args:
+        graph: whose tensors they are.
+        wide: floats in fp32 instead of their types, and constants as in the model.
+        apart: types of tensors that are not those of their buffers, whose bytes they do not share.
+    """
+
+    def __init__(
+        self, graph: NestGraph, *, wide: bool = False, apart: Mapping[str, str] | None = None
+    ) -> None:
+        self._graph = graph
+        kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
+        if wide:
+            kinds = {name: "fp32" if is_float(kind) else kind for name, kind in kinds.items()}
+        self._kinds = kinds
+        self._apart = {
+            name: kind
+            for name, kind in (apart or {}).items()
+            if NUMPY[kind] != NUMPY[kinds[graph.buffer_of(name)]]
+        }
+        self._constants: dict[str, AnyArray] = {}
+        self._held: dict[str, dict[str, Array]] = {}
+        """By buffer that is written: all of it, and tensors apart, as far as they are made."""
+        for name, tensor in graph.tensors.items():
+            data = tensor.data if tensor.exact is None or not wide else tensor.exact
+            if data is not None:
+                self._constants[name] = cast(data, NUMPY[kinds[tensor.storage.buffer]])
+            if tensor.data is None:
+                self._held[tensor.storage.buffer] = {}
+        self._begins: dict[str, list[str]] = {}
+        """Constants in buffers that are written as well."""
+        for name in self._constants:
+            if (buffer := graph.buffer_of(name)) in self._held:
+                self._begins.setdefault(buffer, []).append(name)
 
     def __getitem__(self, name: str) -> Array:
-        return np.asarray(self.data[name])
+        tensor = self._graph.tensors[name]
+        buffer = tensor.storage.buffer
+        if name in self._constants and buffer not in self._begins:
+            return np.asarray(self._constants[name])
+        held = self._held[buffer]
+        if name in self._apart:
+            if name not in held:
+                held[name] = np.zeros(tensor.shape, self.dtype(name))
+            return held[name]
+        if _WHOLE not in held:
+            held[_WHOLE] = whole = np.zeros(self._graph.buffers[buffer], self.dtype(name))
+            for constant in self._begins.get(buffer, ()):
+                view_of(self._graph.tensors[constant], whole)[...] = self._constants[constant]
+        return view_of(tensor, held[_WHOLE])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._graph.tensors)
+
+    def __len__(self) -> int:
+        return len(self._graph.tensors)
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """Element type of a tensor."""
-        return self.data[name].dtype
+        return NUMPY[self._apart.get(name, self._kinds[self._graph.buffer_of(name)])]
 
     def of(self, nest: Nest) -> dict[str, Array]:
         """What `nest` reads and writes, each made once."""
         names = (nest.tensor, *(access.tensor for access in nest.reads))
         return {name: self[name] for name in dict.fromkeys(names)}
 
-
-def views(graph: NestGraph, *, wide: bool = False) -> TensorViews:
-    """Every tensor as a view of its buffer; buffers are zero except for constants.
-
-    `wide`: floats in fp32 instead of their types, and constants as in the model.
-    """
-    kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
-    if wide:
-        kinds = {name: "fp32" if is_float(kind) else kind for name, kind in kinds.items()}
-    made = {t.storage.buffer for t in graph.tensors.values() if t.data is None}
-    buffers = {name: np.zeros(graph.buffers[name], NUMPY[kinds[name]]) for name in made}
-    result: dict[str, AnyArray] = {}
-    for name, tensor in graph.tensors.items():
-        data = tensor.data if tensor.exact is None or not wide else tensor.exact
-        kind = NUMPY[kinds[tensor.storage.buffer]]
-        if data is not None and tensor.storage.buffer not in made:
-            result[name] = cast(data, kind)
-            continue
-        result[name] = view = view_of(tensor, buffers[tensor.storage.buffer])
-        if data is not None:
-            view[...] = data
-    return TensorViews(result)  # type: ignore[arg-type]
+    def drop(self, buffer: str) -> None:
+        """Forget what lies in a buffer that nobody asks for again, unless constants do too."""
+        if buffer not in self._begins:
+            self._held.pop(buffer, None)
 
 
 def view_of(tensor: Tensor, buffer: Array) -> Array:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 import pytest
 
-from archgen.check.verify import Array, Comparison, compare, deviation
+from archgen.check.verify import Array, Comparison, compare_one, conclusion, deviation
 from compiler.numerics.expected_values import ExpectedValue, StoredTensorCheck
 
 REFERENCE = np.linspace(-1, 1, 16, dtype=np.float32)
+
+
+def compare(
+    made: Mapping[str, ExpectedValue],
+    expected: Mapping[str, Array],
+    outputs: Collection[str] | None = None,
+) -> Comparison:
+    found = {name: compare_one(name, made.get(name), values) for name, values in expected.items()}
+    return conclusion(found, expected if outputs is None else outputs)
 
 
 def verdict(values: Array, error: Array | None, reference: Array = REFERENCE) -> Comparison:

@@ -19,7 +19,7 @@ from role_nets import model, row_of
 from archgen.backend.base import DEFAULT
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_node, run_reference, sample_inputs
-from archgen.check.verify import OWN, cut, run_cut
+from archgen.check.verify import Arrays, CutReference
 from archgen.models.load import open_model
 from archgen.outcomes.points import Row
 from archgen.schema import load_arch
@@ -242,14 +242,29 @@ def test_probed_values_do_not_depend_on_the_order_of_execution(tmp_path: Path) -
         assert all(np.array_equal(other.probed[name], values) for other in runs[1:])
 
 
-def test_a_cut_model_computes_from_what_it_is_fed(tmp_path: Path) -> None:
+def test_a_reference_computes_from_what_it_is_given(tmp_path: Path) -> None:
     proto = onnx.load(network(tmp_path / "net.onnx"))
     inputs = sample_inputs(proto)
     own = run_reference(proto, inputs, ["r0", "r1"])
     values = {"r0": own["r0"], "r1": own["r1"] + 1}
-    short = cut(proto, values)
-    assert {value.name for value in short.graph.input} == {"x", "r0" + OWN, "r1" + OWN}
-    result = run_cut(short, proto, inputs, values)
+    runs: list[str] = []
+
+    def computed(key: str, make: Callable[[], Arrays]) -> Arrays:
+        runs.append(key)
+        return make()
+
+    kinds = dict.fromkeys(values, "fp32")
+    reference = CutReference(proto, kinds, computed)
+    reference.give(inputs, {})
+    assert list(reference.take(["r0", "r1", "y"])) == ["r0"]
+    reference.give({}, values)
+    result = reference.take(["r0", "r1", "y"])
+    assert list(result) == ["r1", "y"]
     assert np.array_equal(result["r1"], own["r1"])
     assert not np.allclose(result["y"], own["y"])
+    assert len(runs) == 2
     assert [value.name for value in proto.graph.output] == ["y"]
+    at_once = CutReference(proto, kinds, computed)
+    at_once.give(inputs, values)
+    for name, found in at_once.take(["y", "r0", "r1"]).items():
+        assert np.array_equal(found, result.get(name, own["r0"]))
