@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from simmodel.arch.element_types import per_byte, size_of
 
@@ -152,6 +153,24 @@ class Operand:
     limits: tuple[Limit, ...] = ()
     """Limits of `shape`, which is the maximum."""
 
+    @property
+    def prototype(self) -> Operand:
+        """The operand at address 0, one object for all that differ in nothing else: what does not
+        depend on where they lie is worked out once for all of them."""
+        found: Operand | None = self.__dict__.get("_prototype")
+        if found is None:
+            ring = self.address.ring
+            key = (
+                self.memory, self.shape, self.strides, self.dtype, self.scale, self.zero,
+                self.cores, self.limits, ring and (ring.slots, ring.pitch),
+            )  # fmt: skip
+            found = _PROTOTYPES.get(key)
+            if found is None:
+                address = Address(0, (), ring and Ring(ring.slots, ring.pitch))
+                found = _PROTOTYPES[key] = replace(self, address=address)
+            self.__dict__["_prototype"] = found
+        return found
+
     @cached_property
     def limited(self) -> frozenset[int]:
         """Dimensions that may be shorter than `shape`."""
@@ -279,6 +298,9 @@ class Operand:
     def traffic(self, granule: int) -> int:
         """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
         return self.runs * -(-self.run // granule) * granule
+
+
+_PROTOTYPES: WeakValueDictionary[object, Operand] = WeakValueDictionary()
 
 
 def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
