@@ -96,7 +96,8 @@ class Instruction(ABC):
             if found is None:
                 # Two operands of a kind are two operands still.
                 apart = dict(zip(operand_fields(kind), map(_copied, operands), strict=True))
-                found = known[key] = replace(self, **apart, **_SITED)
+                plain = {name: value for name, value in _SITED.items() if name in own}
+                found = known[key] = replace(self, **apart, **plain)
                 found.__dict__["_operands"] = operands  # they have their identities meanwhile
             own["_prototype"] = found
         return found
@@ -206,7 +207,9 @@ def operand_fields(kind: type[Instruction]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if "Operand" in str(f.type))
 
 
-_SITED: dict[str, Any] = {"waits": (), "signals": (), "notifies": (), "origin": 0, "tile": -1}
+_SITED: dict[str, Any] = {
+    "waits": (), "signals": (), "notifies": (), "barrier": "", "origin": 0, "tile": -1,
+}  # fmt: skip
 """What an instruction has by where it stands in a program, in prototypes."""
 _PROTOTYPES: WeakValueDictionary[object, Instruction] = WeakValueDictionary()
 

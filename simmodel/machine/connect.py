@@ -93,16 +93,18 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
     kind = _kind(instruction, sockets)
     waits = _tokens(instruction.waits, instruction, sockets)
     signals = _tokens(instruction.signals, instruction, sockets)
+    barrier = None
     if isinstance(instruction, Await | Arrive):
-        barrier = _lookup_part(sockets.barriers, instruction.barrier, "barrier", instruction), 1
+        barrier = _lookup_part(sockets.barriers, instruction.barrier, "barrier", instruction)
         if isinstance(instruction, Await):
-            waits = (*waits, barrier)
+            waits = (*waits, (barrier, 1))
         else:
-            signals = (*signals, barrier)
+            signals = (*signals, (barrier, 1))
+            barrier.sites.append((sockets.core, number))
     startup, cycles, gain, cause = kind.timing
     work = Work(
         instruction, sockets.core, number, kind.engine, startup, cycles, gain, site.times, cause,
-        waits, signals, _notices(instruction, sockets),
+        waits, signals, _notices(instruction, sockets), barrier=barrier,
     )  # fmt: skip
     _attach_profile(work, site, kind, sockets)
     if arch.front_end.sync == "interlock":
