@@ -34,8 +34,10 @@ def replace(record: Record, **changes: Any) -> Record:
     fields than keep them: the compiler makes some hundred thousand for equal cores."""
     kind: Any = type(record)
     made: Record = object.__new__(kind)
-    own = record.__dict__
-    made.__dict__.update({name: own[name] for name in _field_names(kind)}, **changes)
+    own, names = record.__dict__, _field_names(kind)
+    if len(own) > len(names):  # without what follows from the fields
+        own = {name: own[name] for name in names}
+    made.__dict__.update(own, **changes)
     return made
 
 
