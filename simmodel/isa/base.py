@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from simmodel.arch.dtype import NAMES, largest, real_limits
 from simmodel.arch.element_types import PACKED, STORED, is_float
 from simmodel.arch.record import Arch, Dram
 from simmodel.isa.operand_rules import Breaches, sound, storable
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Operand, replace
 
 Array = NDArray[Any]
 View = Callable[[Operand], Array]
@@ -78,6 +79,29 @@ class Instruction(ABC):
         """Name of its form (`simmodel.isa.forms`)."""
         return self.MNEMONIC
 
+    @property
+    def prototype(self) -> Self:
+        """The instruction on operands at address 0, for nothing and without tokens: one object for
+        all that differ in nothing else, such as those of equal layers. Only where an instruction is
+        and whom it waits for may depend on more, so the rest is asked of this one."""
+        own = self.__dict__
+        found: Self | None = own.get("_prototype")
+        if found is None:
+            kind = type(self)
+            operands = [_prototypes(own[name]) for name in operand_fields(kind)]
+            ids = [tuple(map(id, o)) if type(o) is tuple else id(o) for o in operands]
+            key = (kind, *[own[name] for name in _plain_fields(kind)], *ids)
+            known: Any = _PROTOTYPES
+            found = known.get(key)
+            if found is None:
+                # Two operands of a kind are two operands still.
+                apart = dict(zip(operand_fields(kind), map(_copied, operands), strict=True))
+                plain = {name: value for name, value in _SITED.items() if name in own}
+                found = known[key] = replace(self, **apart, **plain)
+                found.__dict__["_operands"] = operands  # they have their identities meanwhile
+            own["_prototype"] = found
+        return found
+
     def reads(self) -> tuple[Operand, ...]:
         """Operands that it reads: of all its fields but `dst`."""
         # Kept by hand: a `cached_property` locks when it is first asked, and most are asked twice.
@@ -125,10 +149,14 @@ class Instruction(ABC):
     def contract(self) -> Breaches:
         """Breaches of the rules between its operands, each of which is sound on its own."""
 
-    @cached_property
+    @property
     def breaches(self) -> tuple[tuple[str, str], ...]:
         """Rule and message of all errors that do not depend on the machine; empty: `execute` does
         not fail."""
+        return self.prototype._breaches
+
+    @cached_property
+    def _breaches(self) -> tuple[tuple[str, str], ...]:
         alone = [breach for operand in self.operands() for breach in sound(operand)]
         return tuple(alone or self.contract())
 
@@ -177,6 +205,32 @@ def operand_traffic(
 def operand_fields(kind: type[Instruction]) -> tuple[str, ...]:
     """Fields of an instruction class that hold operands, or any number of them."""
     return tuple(f.name for f in fields(kind) if "Operand" in str(f.type))
+
+
+_SITED: dict[str, Any] = {
+    "waits": (), "signals": (), "notifies": (), "barrier": "", "origin": 0, "tile": -1,
+}  # fmt: skip
+"""What an instruction has by where it stands in a program, in prototypes."""
+_PROTOTYPES: WeakValueDictionary[object, Instruction] = WeakValueDictionary()
+
+
+@cache
+def _plain_fields(kind: type[Instruction]) -> tuple[str, ...]:
+    others = {*operand_fields(kind), *_SITED}
+    return tuple(f.name for f in fields(kind) if f.name not in others)
+
+
+def _prototypes(value: Any) -> Any:
+    """The prototype of an operand, or those of several."""
+    if isinstance(value, Operand):
+        return value.prototype
+    return tuple([operand.prototype for operand in value]) if value else value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Operand):
+        return replace(value)
+    return tuple([replace(operand) for operand in value]) if value else value
 
 
 def access_latency(arch: Arch, operands: tuple[Operand, ...]) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from simmodel.arch.element_types import per_byte, size_of
 
@@ -33,8 +34,10 @@ def replace(record: Record, **changes: Any) -> Record:
     fields than keep them: the compiler makes some hundred thousand for equal cores."""
     kind: Any = type(record)
     made: Record = object.__new__(kind)
-    own = record.__dict__
-    made.__dict__.update({name: own[name] for name in _field_names(kind)}, **changes)
+    own, names = record.__dict__, _field_names(kind)
+    if len(own) > len(names):  # without what follows from the fields
+        own = {name: own[name] for name in names}
+    made.__dict__.update(own, **changes)
     return made
 
 
@@ -151,6 +154,24 @@ class Operand:
     """Cores whose memory it is, if not the issuing core's; several: broadcast."""
     limits: tuple[Limit, ...] = ()
     """Limits of `shape`, which is the maximum."""
+
+    @property
+    def prototype(self) -> Operand:
+        """The operand at address 0, one object for all that differ in nothing else: what does not
+        depend on where they lie is worked out once for all of them."""
+        found: Operand | None = self.__dict__.get("_prototype")
+        if found is None:
+            ring = self.address.ring
+            key = (
+                self.memory, self.shape, self.strides, self.dtype, self.scale, self.zero,
+                self.cores, self.limits, ring and (ring.slots, ring.pitch),
+            )  # fmt: skip
+            found = _PROTOTYPES.get(key)
+            if found is None:
+                address = Address(0, (), ring and Ring(ring.slots, ring.pitch))
+                found = _PROTOTYPES[key] = replace(self, address=address)
+            self.__dict__["_prototype"] = found
+        return found
 
     @cached_property
     def limited(self) -> frozenset[int]:
@@ -279,6 +300,9 @@ class Operand:
     def traffic(self, granule: int) -> int:
         """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
         return self.runs * -(-self.run // granule) * granule
+
+
+_PROTOTYPES: WeakValueDictionary[object, Operand] = WeakValueDictionary()
 
 
 def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -43,14 +43,33 @@ class Sockets:
     """Tokens by their names in instructions: programs of several cores repeat them."""
     known_notices: dict[object, Notices] = field(default_factory=dict)
     """The same of tokens that are signalled on several cores."""
-    known_profiles: dict[object, Profile] = field(default_factory=dict)
-    """Traffic that no address decides, by all that does."""
+    known_kinds: dict[int, _Kind] = field(default_factory=dict)
+    """Of prototypes, by their identity."""
 
 
-def bind(site: Site, number: int, sockets: Sockets) -> Work:
-    """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
-    instruction, arch = site.instruction, sockets.arch
-    for operand in instruction.operands():
+@dataclass
+class _Kind:
+    """What all instructions of a prototype have in common on a core."""
+
+    engine: Engine
+    timing: tuple[int, int, int, int]
+    """Start-up, cycles, cycles less behind its like, and the cause for whoever waits for it."""
+    flows: Sequence[tuple[int, bool, float]]
+    """Its traffic: index of the operand, whether it is written, and its load."""
+    banked: bool
+    """Whether addresses decide which resources these meet."""
+    profile: Profile | None = None
+    """Where they do not."""
+
+
+def _kind(instruction: Instruction, sockets: Sockets) -> _Kind:
+    """The kind of an instruction's prototype."""
+    prototype, arch = instruction.prototype, sockets.arch
+    found = sockets.known_kinds.get(id(prototype))
+    if found is not None:
+        return found
+    operands = prototype.operands()
+    for operand in operands:
         if arch.memories.get(operand.memory) is None:
             said = f"{arch.name} has no memory {operand.memory!r}"
             raise NotRunnable(f"{instruction.MNEMONIC}: {said}")
@@ -58,20 +77,36 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
         if strange:
             raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no core {strange[0]}")
     engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
+    startup, cycles = prototype.startup(arch), prototype.cycles(arch)
+    timing = startup, cycles, prototype.overlap(arch), _cause(prototype, arch)
+    flows = [flow for flow in prototype.traffic(arch) if flow.bytes]
+    number = {id(operand): index for index, operand in enumerate(operands)}
+    moved = [(number[id(flow.operand)], flow.write, flow.load(arch)) for flow in flows]
+    banked = any(sockets.memories.banked(flow.operand, sockets.core) for flow in flows)
+    found = sockets.known_kinds[id(prototype)] = _Kind(engine, timing, moved, banked)
+    return found
+
+
+def bind(site: Site, number: int, sockets: Sockets) -> Work:
+    """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
+    instruction, arch = site.instruction, sockets.arch
+    kind = _kind(instruction, sockets)
     waits = _tokens(instruction.waits, instruction, sockets)
     signals = _tokens(instruction.signals, instruction, sockets)
+    barrier = None
     if isinstance(instruction, Await | Arrive):
-        barrier = _lookup_part(sockets.barriers, instruction.barrier, "barrier", instruction), 1
+        barrier = _lookup_part(sockets.barriers, instruction.barrier, "barrier", instruction)
         if isinstance(instruction, Await):
-            waits = (*waits, barrier)
+            waits = (*waits, (barrier, 1))
         else:
-            signals = (*signals, barrier)
+            signals = (*signals, (barrier, 1))
+            barrier.sites.append((sockets.core, number))
+    startup, cycles, gain, cause = kind.timing
     work = Work(
-        instruction, sockets.core, number, engine, instruction.startup(arch),
-        instruction.cycles(arch), instruction.overlap(arch), site.times, _cause(instruction, arch),
-        waits, signals, _notices(instruction, sockets),
+        instruction, sockets.core, number, kind.engine, startup, cycles, gain, site.times, cause,
+        waits, signals, _notices(instruction, sockets), barrier=barrier,
     )  # fmt: skip
-    _attach_profile(work, site, sockets)
+    _attach_profile(work, site, kind, sockets)
     if arch.front_end.sync == "interlock":
         work.spans_at = _spans_by_occurrence(site, sockets)
     return work
@@ -124,18 +159,17 @@ def _cause(instruction: Instruction, arch: Arch) -> int:
     return STORE if stores else DATA
 
 
-def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
+def _attach_profile(work: Work, site: Site, kind: _Kind, sockets: Sockets) -> None:
     """Attach the traffic, constant or per occurrence if it depends on the banks touched."""
+    if kind.profile is not None:
+        work.profile = kind.profile
+        return
     instruction, core, memories = site.instruction, sockets.core, sockets.memories
-    flows = tuple(flow for flow in instruction.traffic(sockets.arch) if flow.bytes)
-    loads = [flow.load(sockets.arch) for flow in flows]
-    number = {id(operand): index for index, operand in enumerate(instruction.operands())}
-    where = [number[id(flow.operand)] for flow in flows]
 
     def profile(addresses: Sequence[int]) -> Profile:
         parts = [
-            memories.resource_bytes(site.operands[i], core, flow.write, load, addresses[i])
-            for flow, load, i in zip(flows, loads, where, strict=True)
+            memories.resource_bytes(site.operands[i], core, write, load, addresses[i])
+            for i, write, load in kind.flows
         ]
         if isinstance(instruction, Copy):
             parts.append(sockets.links.lane_bytes(instruction, core))
@@ -148,19 +182,10 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
             alone.behind = Profile(work.cycles - work.gain, usage)
         return alone
 
-    if any(memories.banked(flow.operand, core) for flow in flows):
+    if kind.banked:
         work.profile_at = _by_address(site, profile, sockets)
-        return
-    ends = [(o.memory, o.cores) for o in instruction.operands()]
-    copied = instruction.source_bytes if isinstance(instruction, Copy) else None
-    moved = tuple(
-        (*ends[i], flow.write, load) for flow, load, i in zip(flows, loads, where, strict=True)
-    )
-    key = work.cycles, work.gain, moved, copied, tuple(ends) if copied is not None else ()
-    known = sockets.known_profiles
-    if key not in known:
-        known[key] = profile([0] * len(site.operands))
-    work.profile = known[key]
+    else:
+        work.profile = kind.profile = profile([0] * len(site.operands))
 
 
 def _by_address(

@@ -17,7 +17,7 @@ from simpy.events import Timeout
 from simmodel.isa import Instruction
 from simmodel.machine.fabric import Fabric
 from simmodel.machine.flow import Flow, Usage
-from simmodel.machine.queue import Clock, Queue, Token
+from simmodel.machine.queue import Barrier, Clock, Queue, Token
 from simmodel.trace import BANDWIDTH, CAUSES, CONFLICT, CORE, FILL, FRONT_END
 
 Span = tuple[int, int, int]
@@ -80,6 +80,10 @@ class Work:
     """Profile of an occurrence, where `profile` is None."""
     spans_at: Callable[[int], tuple[Sequence[Span], Sequence[Span]]] | None = None
     """Bytes read and written by an occurrence, where the interlock watches them."""
+    barrier: Barrier | None = None
+    """Where it arrives, or what it awaits."""
+    alike: int = -1
+    """Number that all works have that do the same, barriers aside (`simmodel.machine.seams`)."""
     issued: int = 0
     """Occurrences that the front end has sent to the queue."""
     count: int = 0

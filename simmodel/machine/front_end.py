@@ -60,7 +60,7 @@ def pace(arch: Arch, items: Sequence[Item], stream: Expansion, beside: Sequence[
 class FrontEndProcess:
     """Walks one core's stream."""
 
-    __slots__ = ("_env", "_joined", "burst", "due", "order", "pace", "position", "scoreboard",
+    __slots__ = ("_env", "burst", "due", "joins", "order", "pace", "position", "scoreboard",
                  "stuck", "ticks", "watch", "works")  # fmt: skip
 
     def __init__(
@@ -72,7 +72,7 @@ class FrontEndProcess:
             works, joined: of each site its work, and whether it is in the word of the one before.
             order: position in `works` of every occurrence, in program order.
         """
-        self._env, self._joined = env, joined
+        self._env, self.joins = env, joined
         self.works, self.order, self.pace = works, order, pace
         self.position = 0
         """Occurrences issued, a burst as soon as its first item is."""
@@ -87,9 +87,14 @@ class FrontEndProcess:
         """Position from which on `watch` is to be told when no slot is free."""
         self.watch: Callable[[FrontEndProcess], None] | None = None
 
+    @property
+    def next_site(self) -> int:
+        """Position in `works` of the next occurrence; behind all when there is none."""
+        return self.order[self.position] if self.position < len(self.order) else len(self.works)
+
     def advance(self) -> None:
         """Issue until a queue is full or the stream ends."""
-        works, order, joined, pace = self.works, self.order, self._joined, self.pace
+        works, order, joined, pace = self.works, self.order, self.joins, self.pace
         scoreboard, per_cycle = self.scoreboard, pace.per_cycle
         resumed = self.stuck is not None
         if resumed:

@@ -109,12 +109,14 @@ class Arrival:
 class Barrier(Token):
     """Closed until all have arrived; an open barrier is a token that never runs out."""
 
-    __slots__ = ("arrivals", "needed")
+    __slots__ = ("arrivals", "needed", "sites")
 
     def __init__(self, env: Clock, name: str, needed: int) -> None:
         super().__init__(env, name, math.inf if needed <= 0 else 0)
         self.needed = needed
         self.arrivals = 0
+        self.sites: list[tuple[int, int]] = []
+        """Core and number of each site that arrives."""
 
     def signal(self, count: float, cause: int) -> None:
         self.arrivals += int(count)

@@ -26,7 +26,13 @@ Bytes = Mapping[str, int]
 def collect(machine: Machine, program: Program, cycles: int) -> Trace:
     """The trace of `machine`, which has run `program` in `cycles`."""
     works = [work for core in machine.works for work in core]
-    moved = [_occurrence_traffic(work, machine.arch) for work in works]
+    known: dict[tuple[int, int, int], Bytes] = {}  # by prototype: equal layers move the same
+    moved = []
+    for work in works:
+        key = id(work.instruction.prototype), work.core, work.times if work.count else 0
+        if key not in known:
+            known[key] = _occurrence_traffic(work, machine.arch)
+        moved.append(known[key])
     own: dict[int, list[Work]] = defaultdict(list)
     by_origin: dict[int, list[tuple[Work, Bytes]]] = defaultdict(list)
     for work, each in zip(works, moved, strict=True):
@@ -45,7 +51,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
             for index in sorted(by_origin)
         ),
         traffic=_traffic(works, moved, machine.arch),
-        dram_load=sum(work.executed * _dram_load(work, machine.arch) for work in works),
+        dram_load=_dram_load(works, machine.arch),
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
         simulated=sum(len(each.order) for each in machine.front_ends) - machine.skipped,
@@ -80,7 +86,7 @@ def _occurrence_traffic(work: Work, arch: Arch) -> Bytes:
     total: dict[str, int] = defaultdict(int)
     if not work.count:
         return total
-    for flow in work.instruction.traffic(arch):
+    for flow in work.instruction.prototype.traffic(arch):
         targets = len(places(arch, flow.operand, work.core))
         way = "write" if flow.write else "read"
         total[f"{flow.operand.memory}.{way}"] += work.times * flow.bytes * targets
@@ -91,9 +97,16 @@ def _occurrence_traffic(work: Work, arch: Arch) -> Bytes:
     return total
 
 
-def _dram_load(work: Work, arch: Arch) -> float:
-    flows = work.instruction.traffic(arch) if work.count else ()
-    return sum(flow.load(arch) for flow in flows if flow.operand.memory == "dram")
+def _dram_load(works: Iterable[Work], arch: Arch) -> float:
+    known: dict[int, float] = {}  # by prototype
+    total = 0.0
+    for work in works:
+        kind = work.instruction.prototype
+        if work.count and id(kind) not in known:
+            flows = (flow for flow in kind.traffic(arch) if flow.operand.memory == "dram")
+            known[id(kind)] = sum(flow.load(arch) for flow in flows)
+        total += work.executed * known.get(id(kind), 0.0)
+    return total
 
 
 def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int]:

@@ -40,6 +40,7 @@ from simmodel.machine.fabric import LAST, Fabric
 from simmodel.machine.flow import Flow, Resource
 from simmodel.machine.front_end import FrontEndProcess
 from simmodel.machine.queue import Barrier, Clock, Queue, Token
+from simmodel.machine.seams import Past, Seams, State, repeated
 from simmodel.program.expand import Expansion, LoopPlace, Turn, turns_around
 
 AFTER = EventPriority(LAST + 1)
@@ -51,11 +52,8 @@ PRICE = 1 / 100
 WORTH = 40
 """Occurrences that have to be left of a loop: fewer are simulated as fast as looked at."""
 
-State = tuple[Any, ...]
 Time = tuple[Any, "str | int", int, int]
 """A time's owner, its attribute or index there, value, and ticks a cycle."""
-Past = list[tuple[int, int]]
-"""Reported times up to now, in ticks, and ticks a cycle."""
 Moving = tuple[int, int, "int | None", bool]
 """Site, number of its operand, bytes by which this moves in a period if that is fixed, and whether
 it is written."""
@@ -92,9 +90,11 @@ def times(machine: Machine) -> Iterator[Time]:
             yield front_end.burst, "late", front_end.burst.late, front_end.burst.per_cycle
 
 
-def state(machine: Machine) -> tuple[State, Past]:
-    """All that the future of the run depends on besides the streams: equal ones go on alike."""
+def state(machine: Machine) -> tuple[State, State, Past]:
+    """All that the future of the run depends on besides the streams: equal ones go on alike. The
+    first part says where it is: from one of equal groups to another only the rest is equal."""
     now, skipped = machine.env.now, machine.env.skipped
+    bases = [front_end.next_site for front_end in machine.front_ends]
     key: list[Any] = []
     past: Past = []
     for _, _, value, unit in times(machine):
@@ -110,18 +110,21 @@ def state(machine: Machine) -> tuple[State, Past]:
     resources: dict[Resource, None] = {}
     tokens: dict[Token, None] = {}
     for engine in machine.all_engines:
-        key.append(_of_engine(engine, numbers))
+        key.append(_of_engine(engine, bases, numbers))
         if engine.phase == TRAFFIC:
             resources.update(dict.fromkeys(resource for resource, _ in engine.flow.usage))
         elif engine.phase == TOKEN:
             assert isinstance(engine.awaited, Token)
             tokens[engine.awaited] = None
-    key += [_of_front_end(front_end) for front_end in machine.front_ends]
-    key += [token.count for token in machine.tokens]
-    key += [barrier.arrivals for barrier in machine.barriers]
+    key += [_of_front_end(front_end, bases) for front_end in machine.front_ends]
+    key += [token.count for token in machine.tokens[len(machine.barriers) :]]
+    key += [
+        _of_barrier(barrier, bases) for barrier in machine.barriers
+        if 0 < barrier.arrivals < barrier.needed
+    ]  # fmt: skip
     for token in tokens:
         waiters = [(count, *event.callbacks) for count, event in token.waiters]
-        key.append((token, *waiters))
+        key.append((_of_token(token, bases), *waiters))
     for when, priority, _, event in sorted(machine.env._queue):
         key.append((when - now, priority, event._value, *event.callbacks))
         for callback in event.callbacks:
@@ -129,7 +132,8 @@ def state(machine: Machine) -> tuple[State, Past]:
             if isinstance(owner, Resource):
                 resources[owner] = None
     key += [_of_resource(resource, now) for resource in resources]
-    return (*key, *machine.fabric.crowded, -1, *machine.fabric.seeds), past
+    where = (*bases, *[barrier.arrivals for barrier in machine.barriers])
+    return where, (*key, *machine.fabric.crowded, -1, *machine.fabric.seeds), past
 
 
 def _flying(machine: Machine) -> Iterator[Entry]:
@@ -140,10 +144,32 @@ def _flying(machine: Machine) -> Iterator[Entry]:
         yield from engine.queue.entries
 
 
-def _of_engine(engine: Engine, numbers: dict[Hazards, int]) -> State:
+def _of_work(work: Work, bases: list[int]) -> State:
+    """Which one it is, from where its core is."""
+    barrier = None if work.barrier is None else _of_token(work.barrier, bases)
+    return work.core, work.number - bases[work.core], work.alike, barrier
+
+
+def _of_token(token: Token, bases: list[int]) -> Any:
+    return _of_barrier(token, bases) if isinstance(token, Barrier) else token
+
+
+def _of_barrier(barrier: Barrier, bases: list[int]) -> State:
+    """Which one it is, by who arrives; all that are open are alike."""
+    if barrier.count:
+        return ()
+    sites = [(core, number - bases[core]) for core, number in barrier.sites]
+    return barrier.needed, barrier.arrivals, *sites
+
+
+def _of_engine(engine: Engine, bases: list[int], numbers: dict[Hazards, int]) -> State:
     queue, phase = engine.queue, engine.phase
     entries = [
-        (work, burst and (len(burst.stamps), burst.started), _waiting(hazards, numbers))
+        (
+            _of_work(work, bases),
+            burst and (len(burst.stamps), burst.started),
+            _waiting(hazards, numbers),
+        )
         for work, _, burst, hazards in queue.entries
     ]
     key = (
@@ -151,12 +177,13 @@ def _of_engine(engine: Engine, numbers: dict[Hazards, int]) -> State:
         queue.bell is None, *queue.blocked, *entries,
     )  # fmt: skip
     if phase == TOKEN:
-        return (*key, engine.awaited, engine.next_wait)
+        assert isinstance(engine.awaited, Token)
+        return (*key, _of_token(engine.awaited, bases), engine.next_wait)
     if phase not in (STARTUP, TRAFFIC):
         return key
     assert engine.running is not None
     work, *_, hazards = engine.running
-    key = (*key, work, _waiting(hazards, numbers))
+    key = (*key, _of_work(work, bases), _waiting(hazards, numbers))
     if phase == STARTUP:
         return (*key, engine.usage, engine.length, engine.cycles)
     flow = engine.flow
@@ -170,10 +197,13 @@ def _waiting(hazards: Hazards | None, numbers: dict[Hazards, int]) -> State | No
     return (*[numbers[h] for h in hazards.pending], -1, *[numbers[h] for h in hazards.behind])
 
 
-def _of_front_end(front_end: FrontEndProcess) -> State:
+def _of_front_end(front_end: FrontEndProcess, bases: list[int]) -> State:
     order, position, burst = front_end.order, front_end.position, front_end.burst
+    stuck = front_end.stuck
     return (
-        front_end.stuck, *order[max(0, position - 1) : position + 1],
+        stuck and _of_work(stuck, bases),
+        position > 0, position < len(order),
+        front_end.next_site - order[max(0, position - 1)] if order else 0,
         burst and (burst.started, burst.pitch, len(burst.stamps)),
     )  # fmt: skip
 
@@ -195,7 +225,7 @@ PARTS: dict[type, tuple[str, str]] = {
     Clock: ("_queue", "_active_proc _eid _now skipped"),
     Queue: ("bell blocked entries releases room", "depth"),
     Token: ("count waiters", "env name"),
-    Barrier: ("arrivals count waiters", "env name needed"),
+    Barrier: ("arrivals count waiters", "env name needed sites"),
     Scoreboard: ("", "_issued _reads _writes"),
     Hazards: ("behind pending", "_bell ended number occurrence work"),
     Burst: ("begun late pitch stamps started", "_first depth interval per_cycle times"),
@@ -204,7 +234,7 @@ PARTS: dict[type, tuple[str, str]] = {
         "usage", "_fabric _recorder core env flow name queue",
     ),
     FrontEndProcess: (
-        "burst position stuck ticks", "_env _joined due order pace scoreboard watch works",
+        "burst position stuck ticks", "_env due joins order pace scoreboard watch works",
     ),
     Fabric: ("crowded seeds", "_env"),
     Flow: ("bound demand ended goal left lost since usage", "alarm turn"),
@@ -213,8 +243,8 @@ PARTS: dict[type, tuple[str, str]] = {
         "_order banks bytes_per_cycle cause env name penalty",
     ),
     Work: (
-        "", "core count cause cycles engine first gain gained instruction issued last lost notices "
-        "number profile profile_at signals spans_at startup times waits",
+        "", "alike barrier core count cause cycles engine first gain gained instruction issued "
+        "last lost notices number profile profile_at signals spans_at startup times waits",
     ),
 }  # fmt: skip
 """Attributes of what the machine is made of: those in the state, and those that are fixed, only
@@ -237,27 +267,26 @@ class Look:
 
     def repeated(self, later: Look) -> bool:
         """Whether each time in the past is as long ago in an equal state, or untouched."""
-        period = later.cycle - self.cycle
-        return all(
-            after == before or after - before == period * unit
-            for (before, unit), (after, _) in zip(self.past, later.past, strict=True)
-        )
+        return repeated(self.past, later.past, later.cycle - self.cycle)
 
 
 def watch_loops(machine: Machine, streams: Sequence[Expansion]) -> None:
     """Skip what repeats while `machine`, which is connected to `streams`, runs."""
-    repetitions = Repetitions(machine, streams)
+    seams = Seams(machine, streams)
+    repetitions = Repetitions(machine, streams, seams)
     for front_end, stream in zip(machine.front_ends, streams, strict=True):
-        if stream.loops:
-            front_end.watch, front_end.due = repetitions.passed, stream.loops[0].start
+        due = min([loop.start for loop in stream.loops[:1]] + [seams.due(front_end)])
+        if due < math.inf:
+            front_end.watch, front_end.due = repetitions.passed, due
 
 
 class Repetitions:
     """Looks at the machine at boundaries of loops, and skips what repeats."""
 
-    def __init__(self, machine: Machine, streams: Sequence[Expansion]) -> None:
+    def __init__(self, machine: Machine, streams: Sequence[Expansion], seams: Seams) -> None:
         self._machine = machine
         self._streams = streams
+        self._seams = seams
         self._leader: FrontEndProcess | None = None
         """Whose loops are watched: of the front end with the longest loop left."""
         self._until = 0
@@ -269,34 +298,45 @@ class Repetitions:
         """Occurrences that the credit has been raised for."""
         self._looks: dict[LoopPlace, tuple[int, dict[State, Look]]] = {}
         """Of each loop where it begins, and what was seen since."""
-        self._wanted: tuple[list[int], tuple[Turn, ...]] | None = None
-        """Levels of the loops that a look is due for, and these."""
+        self._wanted: tuple[list[int], tuple[Turn, ...], bool] | None = None
+        """Levels of the loops that a look is due for, these, and whether a group has ended."""
         self._unlike: dict[tuple[int, LoopPlace, int, frozenset[int]], list[list[Moving]]] = {}
 
     def passed(self, front_end: FrontEndProcess) -> None:
         """A front end has passed the boundary of a loop, and waits for a slot."""
         core = front_end.works[0].core
-        turns, front_end.due = turns_around(self._streams[core].loops, front_end.position)
-        if not turns:
-            return
-        loop, start, _ = turns[0]
-        until = start + loop.count * loop.length
-        if front_end is not self._leader:
-            left = 0 if self._leader is None else self._until - self._leader.position
-            if until - front_end.position <= 2 * left:
-                return
-            self._leader, self._turns = front_end, ()
-        self._until = until
-        levels = self._worth_a_look(turns, front_end.position)
-        self._turns = turns
-        if levels:
+        position = front_end.position
+        seam = position >= self._seams.due(front_end)
+        if seam:
+            self._seams.passed(position)
+        turns, due = turns_around(self._streams[core].loops, position)
+        front_end.due = min(due, self._seams.due(front_end))
+        levels = self._levels(front_end, turns) if turns else []
+        if levels or seam:
             if self._wanted is None:
                 # When all that happens now has happened, and no part is in the midst of something.
                 event = Event(self._machine.env)
                 event._ok, event._value = True, None
                 event.callbacks.append(self._look)
                 self._machine.env.schedule(event, AFTER)
-            self._wanted = levels, turns
+                self._wanted = [], (), False
+            if levels:
+                self._wanted = levels, turns, self._wanted[2]
+            self._wanted = *self._wanted[:2], seam or self._wanted[2]
+
+    def _levels(self, front_end: FrontEndProcess, turns: tuple[Turn, ...]) -> list[int]:
+        """Levels of the loops around a front end that are worth a look."""
+        loop, start, _ = turns[0]
+        until = start + loop.count * loop.length
+        if front_end is not self._leader:
+            left = 0 if self._leader is None else self._until - self._leader.position
+            if until - front_end.position <= 2 * left:
+                return []
+            self._leader, self._turns = front_end, ()
+        self._until = until
+        levels = self._worth_a_look(turns, front_end.position)
+        self._turns = turns
+        return levels
 
     def _worth_a_look(self, turns: tuple[Turn, ...], position: int) -> list[int]:
         """Levels of the loops that a turn other than the first has begun of, and enough is left
@@ -318,8 +358,14 @@ class Repetitions:
 
     def _look(self, _: Event) -> None:
         assert self._wanted is not None
-        (levels, turns), self._wanted = self._wanted, None
-        known, look = self._take(levels[0])
+        (levels, turns, seam), self._wanted = self._wanted, None
+        where, known, past = state(self._machine)
+        if seam and (again := self._seams.look(known, past)) is not None:
+            self._pass_time(again.past, past, again.late)
+            return
+        if not levels:
+            return
+        known, look = (*where, *known), self._take(levels[0], past)
         for level in levels:
             loop, start = turns[level][:2]
             if loop not in self._looks or self._looks[loop][0] != start:
@@ -333,9 +379,8 @@ class Repetitions:
             elif self._skip(level, earlier, look):
                 return
 
-    def _take(self, level: int) -> tuple[State, Look]:
+    def _take(self, level: int, past: Past) -> Look:
         machine = self._machine
-        known, past = state(machine)
         turns = [
             turns_around(stream.loops, front_end.position)[0]
             for stream, front_end in zip(self._streams, machine.front_ends, strict=True)
@@ -349,7 +394,7 @@ class Repetitions:
         rows = 0 if machine.recorder is None else len(machine.recorder)
         positions = [front_end.position for front_end in machine.front_ends]
         cycle = machine.env.now + machine.env.skipped
-        return known, Look(cycle, past, turns, positions, counted, rows)
+        return Look(cycle, past, turns, positions, counted, rows)
 
     def _skip(self, level: int, old: Look, new: Look) -> bool:
         """Skip as many periods as repeat what happened between two equal states; whether there
@@ -487,8 +532,12 @@ class Repetitions:
                 for hazards in flying:
                     hazards.occurrence += further.get(hazards.work, 0)
                 board.replace(flying)
+        self._pass_time(old.past, new.past, late)
+
+    def _pass_time(self, old: Past, new: Past, late: int) -> None:
+        machine = self._machine
         # What nothing has touched stays where it was while the clock goes on.
-        untouched = iter([a == b for (a, _), (b, _) in zip(old.past, new.past, strict=True)])
+        untouched = iter([a == b for (a, _), (b, _) in zip(old, new, strict=True)])
         for owner, place, value, unit in list(times(machine)):
             if value <= machine.env.now * unit and next(untouched):
                 _set(owner, place, value - late * unit)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,9 @@ class Site:
         found = []
         for operand, at in zip(self.operands, self.addresses, strict=True):
             # Most sites occur once, and plain numbers are much faster than arrays of one.
+            first, last = operand.prototype.span
             low, high = (at[0], at[0]) if len(at) == 1 else (at.min(), at.max())
-            found.append((int(low) + operand.span[0], int(high) + operand.span[1]))
+            found.append((int(low) + first, int(high) + last))
         return tuple(found)
 
 
@@ -313,9 +314,22 @@ def _widen(operand: Operand, turns: Turns) -> Operand:
 
 def addresses(address: Address, loops: Turns) -> Numbers:
     """Addresses for all iterations of `loops`, outermost slowest."""
+    ring = address.ring
     if not loops:  # most occur once, and plain numbers are much faster than arrays of one
-        return np.array([address.at({})], np.int64)
-    counts = [count for _, count in loops]
+        return np.array([address.at({}) if ring else address.base], np.int64)
+    counts = tuple([count for _, count in loops])
+    steps = tuple([address.step(name) for name, _ in loops])
+    if ring is None:
+        return address.base + _moves(counts, steps)
+    turns = tuple([sum(by for n, by in ring.terms if n == name) for name, _ in loops])
+    slots = (ring.offset + _moves(counts, turns)) % ring.slots
+    return address.base + _moves(counts, steps) + ring.pitch * slots
+
+
+@lru_cache(maxsize=1 << 14)
+def _moves(counts: tuple[int, ...], steps: tuple[int, ...]) -> Numbers:
+    """How far loops with these `counts` have moved something that each turn of them moves by a
+    step: equal layers ask for the same."""
     grid = np.ix_(*(np.arange(count, dtype=np.int64) for count in counts))
-    values = dict(zip((name for name, _ in loops), grid, strict=True))
-    return np.broadcast_to(address.at(values), counts).ravel()
+    moved = sum(step * values for step, values in zip(steps, grid, strict=True))
+    return np.broadcast_to(moved, counts).ravel()

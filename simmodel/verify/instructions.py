@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from simmodel.arch.element_types import SIZES
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.record import ROLES, Arch, Memory
 from simmodel.errors import Finding
 from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction
 from simmodel.isa.base import Loops
@@ -29,9 +30,18 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
         found.append(Finding("core", said))
     lacking = absent_forms(arch)
     for core, stream in enumerate(program.cores):
+        known: dict[int, Sequence[tuple[str, str]]] = {}  # of each prototype, by its identity
 
-        def check(item: Instruction, loops: Loops, core: int = core) -> Messages:
-            return _instruction_mistakes(item, loops, program, arch, core, lacking)
+        def check(
+            item: Instruction, loops: Loops, core: int = core,
+            known: dict[int, Sequence[tuple[str, str]]] = known,
+        ) -> Messages:  # fmt: skip
+            kind = item.prototype
+            if id(kind) not in known:
+                known[id(kind)] = _kind_mistakes(kind, arch, core, lacking)
+            yield from known[id(kind)]
+            yield from _references(item, program, core)
+            yield from _looped(item, loops)
 
         found += stream_findings(program, core, stream, check)
     limit = arch.front_end.tokens
@@ -41,20 +51,15 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
     return found
 
 
-def _instruction_mistakes(
-    item: Instruction, loops: Loops, program: Program, arch: Arch, core: int,
-    lacking: Mapping[str, str],
-) -> Messages:  # fmt: skip
-    """What is wrong with an instruction inside of `loops`; `lacking`: forms that the machine lacks,
+def _kind_mistakes(
+    kind: Instruction, arch: Arch, core: int, lacking: Mapping[str, str]
+) -> Sequence[tuple[str, str]]:
+    """What is wrong with all instructions of a prototype; `lacking`: forms that the machine lacks,
     and why."""
-    broken = [*_engine(item, arch, core), *_operand_checks(item, arch, core), *item.breaches]
-    yield from broken
-    yield from _references(item, program, core)
+    broken = [*_engine(kind, arch, core), *_operand_checks(kind, arch, core), *kind.breaches]
     # The machine cannot be asked about what it does not have.
-    reason = None if broken else lacking.get(item.form) or item.unencodable(arch)
-    if reason is not None:
-        yield "encoding", reason
-    yield from _looped(item, loops)
+    reason = None if broken else lacking.get(kind.form) or kind.unencodable(arch)
+    return broken if reason is None else [("encoding", reason)]
 
 
 def _looped(instruction: Instruction, loops: Loops) -> Messages:
@@ -137,32 +142,46 @@ def _notices(instruction: Instruction, program: Program) -> Messages:
 
 def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
     """Operands that leave their memory or are not aligned to their element size."""
+    sizes = _sizes(arch)
     for site, core in zip(line.sites, line.owners, strict=True):
-        for operand, at, span in zip(site.operands, site.addresses, site.reaches, strict=True):
-            for message in _outside(operand.memory, *span, arch):
+        for operand, at, (low, high) in zip(
+            site.operands, site.addresses, site.reaches, strict=True
+        ):
+            for message in _outside(operand.memory, low, high, sizes):
                 yield found_at(line.program, "range", message, core, site.instruction)
-            size = operand.itemsize
+            size = operand.prototype.itemsize
             if size == 1:
                 continue
             odd = int(at[0]) % size or (len(at) > 1 and (at % size).any())
-            if odd or any(s % size for n, s in zip(*operand.bytewise, strict=True) if n > 1):
+            if odd or _uneven(operand.shape, operand.strides, size):
                 message = f"{operand.memory} address is no multiple of {size}"
                 yield found_at(line.program, "alignment", message, core, site.instruction)
 
 
-def _outside(role: str, low: int, high: int, arch: Arch) -> Iterator[str]:
+@lru_cache(maxsize=1 << 14)
+def _uneven(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+    return any(stride % size for n, stride in zip(shape, strides, strict=True) if n > 1)
+
+
+def _sizes(arch: Arch) -> dict[str, int]:
+    """Bytes of each memory that there is."""
+    memories = {role: arch.memories.get(role) for role in ROLES}
+    return {role: memory.size for role, memory in memories.items() if memory is not None}
+
+
+def _outside(role: str, low: int, high: int, sizes: Mapping[str, int]) -> Iterator[str]:
     """That the bytes from `low` up to `high` leave the memory in `role`."""
-    memory = arch.memories.get(role)
-    size = memory.size if memory is not None else 0
+    size = sizes.get(role, 0)
     if low < 0 or high > size:
         yield f"bytes {low}..{high} of {role}, which has {size}"
 
 
 def storage_bounds(program: Program, arch: Arch) -> Iterator[Finding]:
     """Buffers, constants and ports that leave their memory or break its alignment."""
+    sizes = _sizes(arch)
     for buffer in program.buffers:
         name, end = f"buffer {buffer.name!r}", buffer.address + buffer.size
-        for message in _outside(buffer.memory, buffer.address, end, arch):
+        for message in _outside(buffer.memory, buffer.address, end, sizes):
             yield Finding("range", f"{name}: {message}")
         memory = arch.memories.get(buffer.memory)
         if isinstance(memory, Memory) and buffer.address % memory.alignment:
@@ -170,13 +189,13 @@ def storage_bounds(program: Program, arch: Arch) -> Iterator[Finding]:
             yield Finding("alignment", message)
     for constant in program.constants:
         end = constant.address + constant.data.nbytes
-        for message in _outside("dram", constant.address, end, arch):
+        for message in _outside("dram", constant.address, end, sizes):
             yield Finding("range", f"constant {constant.name!r}: {message}")
     for port in (*program.inputs, *program.outputs):
-        yield from _check_port(port, arch)
+        yield from _check_port(port, sizes)
 
 
-def _check_port(port: Port, arch: Arch) -> Iterator[Finding]:
+def _check_port(port: Port, sizes: Mapping[str, int]) -> Iterator[Finding]:
     operand, name = port.operand, f"port {port.name!r}"
     if port.dtype not in SIZES:
         yield Finding("port", f"{name} has no known element type")
@@ -191,5 +210,5 @@ def _check_port(port: Port, arch: Arch) -> Iterator[Finding]:
         yield Finding("shape", f"{name} of shape {port.shape} {stored}")
     if operand.memory != "dram" or operand.address.terms or operand.address.ring:
         yield Finding("port", f"{name} is no fixed place in dram")
-    for message in _outside("dram", *operand.bounds, arch):
+    for message in _outside("dram", *operand.bounds, sizes):
         yield Finding("range", f"{name}: {message}")

@@ -163,16 +163,21 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
     """Accesses and regions of all occurrences of `line`."""
     spots: dict[Place, int] = {}
     boxes: dict[Box, int] = {}
+    known: dict[tuple[int, int], tuple[int, list[int]]] = {}
+    """Box and places of an operand's prototype, by its identity, for a core."""
     columns: list[tuple[Ints, int, int, int, int, Ints]] = []
     parts = zip(line.sites, line.owners, line.occurrences, strict=True)
     for site, core, found in parts:
         reads = len(site.wide.reads())
         for index, (operand, at) in enumerate(zip(site.operands, site.addresses, strict=True)):
-            box = boxes.setdefault(_box(*operand.bytewise, operand.itemsize), len(boxes))
-            for spot in places(arch, operand, core):
-                number = spots.setdefault(spot, len(spots))
-                start = at + operand.span[0]
-                columns.append((found, int(index >= reads), index, number, box, start))
+            kind = operand.prototype
+            if (id(kind), core) not in known:
+                box = boxes.setdefault(_box(*kind.bytewise, kind.itemsize), len(boxes))
+                own = [spots.setdefault(each, len(spots)) for each in places(arch, kind, core)]
+                known[id(kind), core] = box, own
+            box, own = known[id(kind), core]
+            start = at + kind.span[0]
+            columns += [(found, int(index >= reads), index, spot, box, start) for spot in own]
     counts = [len(column[0]) for column in columns]
 
     def spread(field: int) -> Ints:

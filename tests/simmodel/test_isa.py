@@ -54,6 +54,7 @@ from simmodel.isa.functions import BINARY, REDUCE, UNARY
 from simmodel.isa.region import Address, Operand
 from simmodel.program.assembly import parse_items, print_item
 from simmodel.program.expand import expand
+from simmodel.program.substitute import map_operands
 
 Memory = dict[str, np.ndarray]
 Reals = Callable[..., np.ndarray]
@@ -323,6 +324,26 @@ def test_engine_cycles_traffic_and_text(case: Case) -> None:
     own = () if isinstance(instruction, Claim) else instruction.writes()
     assert {f.operand for f in flows if f.write} == set(own)
     assert parse_items(print_item(instruction)) == (instruction,)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_a_prototype_answers_for_all_that_are_elsewhere(case: Case) -> None:
+    here, arch = case.instruction, machine()
+    moved = map_operands(here, lambda o: replace(o, address=o.address.plus(64)))
+    assert isinstance(moved, type(here))
+    there = replace(moved, waits=(("t", 1),), origin=3)
+    kind = there.prototype
+    assert kind is here.prototype is kind.prototype
+    assert replace(here, engine="other").prototype is not kind
+    assert (kind.cycles(arch), kind.startup(arch)) == (here.cycles(arch), here.startup(arch))
+    assert (kind.overlap(arch), kind.breaches) == (here.overlap(arch), here.breaches)
+
+    def moves(instruction: Instruction) -> list[tuple[int, bool, float]]:
+        places = [id(operand) for operand in instruction.operands()]
+        flows = instruction.traffic(arch)
+        return [(places.index(id(f.operand)), f.write, f.load(arch)) for f in flows]
+
+    assert moves(kind) == moves(there)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.result], ids=lambda c: type(c.instruction))

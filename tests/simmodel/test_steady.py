@@ -24,6 +24,7 @@ from simmodel.machine.run import simulate
 from simmodel.machine.steady import PARTS, Look, state
 from simmodel.program.expand import expand, turns_around
 from simmodel.program.program import Program
+from simmodel.program.substitute import map_operands
 from simmodel.trace import Trace
 
 KIB = 1024
@@ -170,6 +171,68 @@ def test_skipping_changes_nothing(seed: int) -> None:
     while sum(len(stream.order) for stream in made.expanded) > 3000:
         made = random_program(dice, cores)
     assert said(made, arch, True) == said(made, arch, False)
+
+
+# Equal groups: the same at other addresses in DRAM, with barriers of their own.
+
+
+def grouped(
+    bodies: list[tuple[Item, ...]], groups: int, behind: int, engines: tuple[str, str],
+    odd: int = -1, tokens: dict[str, int] = TOKENS,
+) -> Program:  # fmt: skip
+    """So many groups of what each core does, each of which waits for one before it; one of them has
+    an instruction more."""
+    giver, taker = engines
+
+    def moved(item: Item, by: int) -> Item:
+        def far(operand: Operand) -> Operand:
+            if operand.memory != "dram":
+                return operand
+            return dataclasses.replace(operand, address=operand.address.plus(by))
+
+        return map_operands(item, far)
+
+    streams = []
+    for body in bodies:
+        items: list[Item] = []
+        for group in range(groups):
+            if group >= behind:
+                items.append(Await(engine=taker, barrier=f"g{group - behind}"))
+            items += [moved(item, 256 * group) for item in body]
+            items += [nop(7)] if group == odd else []
+            items.append(Arrive(engine=giver, barrier=f"g{group}"))
+        streams.append((*items, nop(1)))
+    barriers = {f"g{group}": len(bodies) for group in range(groups)}
+    return program(*streams, tokens=tokens, barriers=barriers)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_skipping_equal_groups_changes_nothing(seed: int) -> None:
+    dice = random.Random(1000 + seed)
+    cores = dice.choice((1, 1, 2, 3))
+    arch = random_machine(dice, cores)
+    engines = tuple(dice.sample(("load", "vector", "store", "matrix"), 2))
+    while True:
+        bodies = [random_items(dice, dice.choice((0, 1, 1, 2)), [], cores) for _ in range(cores)]
+        bodies = [bodies[0]] * cores if dice.random() < 0.5 else bodies
+        groups, odd = dice.choice((4, 9, 20)), dice.choice((-1, -1, 2, 7))
+        made = grouped(bodies, groups, dice.choice((1, 1, 2)), (engines[0], engines[1]), odd)
+        if sum(len(stream.order) for stream in made.expanded) < 3000:
+            break
+    assert said(made, arch, True) == said(made, arch, False)
+
+
+def test_forty_equal_groups_are_a_few() -> None:
+    body = (load(64), nop(9), relu(64), store(64))
+    made = grouped([body, body], 40, 1, ("store", "load"))
+    skipped, whole = both(made, machine(cores=2))
+    assert whole.simulated == 2 * (40 * 6)
+    few = skipped.simulated
+    assert few < whole.simulated / 3
+    # One that is another is simulated, and so is what comes until all is as before.
+    skipped, whole = both(grouped([body, body], 40, 1, ("store", "load"), 20), machine(cores=2))
+    assert whole.simulated == 2 * (40 * 6) + 2
+    assert few < skipped.simulated < whole.simulated / 2
 
 
 def of_engine(trace: Trace, name: str) -> np.ndarray:
@@ -399,7 +462,7 @@ def test_a_stale_look_is_not_taken_for_a_repetition() -> None:
     made = contended()
     for _ in range(50):
         made.env.step()
-    _, past = state(made)
+    *_, past = state(made)
     look = Look(made.env.now, past, [], [], [], 0)
     later = dataclasses.replace(look, cycle=look.cycle + 10)
     assert look.repeated(later)

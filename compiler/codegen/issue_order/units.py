@@ -7,7 +7,7 @@ another iteration costs nothing to price.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -212,6 +212,10 @@ class Pricer:
     """Tokens that no other core gives."""
     heard: Mapping[Heard, int] = field(default_factory=dict)
     """Cycles that another core takes for what this one waits for meanwhile."""
+    _known: dict[tuple[Hashable, ...], Cost] = field(default_factory=dict)
+    """By all that decides: instructions of equal layers cost the same."""
+    _prototypes: dict[int, Instruction] = field(default_factory=dict)
+    """Those that are known, by their identity."""
 
     def issue_unit(self, item: Item) -> IssueUnit:
         """An item that needs no attention inside."""
@@ -245,6 +249,17 @@ class Pricer:
         return IssueUnit(item, cost)
 
     def _instruction_cost(self, item: Instruction) -> Cost:
+        kind, users = item.prototype, self.users.get(item.origin, 1)
+        self._prototypes[id(kind)] = kind
+        key = (
+            id(kind), item.waits, item.signals, bool(item.notifies), users,
+            item.origin if self.heard else 0,
+        )  # fmt: skip
+        if key not in self._known:
+            self._known[key] = self._priced(item)
+        return self._known[key]
+
+    def _priced(self, item: Instruction) -> Cost:
         cycles = self._busy_cycles(item)
         fence = isinstance(item, HostCall | Arrive | Await)
         meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
