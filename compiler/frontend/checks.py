@@ -145,7 +145,9 @@ def _refuse_places(node: ir.Node) -> None:
     for extent, places in pairs:
         wrong = places[(places < -extent) | (places >= extent)]
         if wrong.size:
-            raise ValueError(f"its constant place {wrong[0]} is outside the {extent} that there are")
+            raise ValueError(
+                f"its constant place {wrong[0]} is outside the {extent} that there are"
+            )
 
 
 # Values that are no tensors of numbers: text, sequences, optional values, maps, sparse tensors.
