@@ -246,6 +246,12 @@ def test_nodes_that_contradict_their_operator_are_refused(name: str) -> None:
         load(model_of(text, 17), "g")
 
 
+def test_an_input_that_is_an_output_of_any_shape_keeps_its_own() -> None:
+    text = "g (float[2,3] x) => (float[?,?] x, float[?,?] y) { y = Neg (x) }"
+    graph = load(model_of(text, 17), "g").graph
+    assert [value.shape for value in graph.outputs] == [[2, 3]] * 2
+
+
 UNDEFINED = {
     "lower bound": ("Clip", "Clip (x, wrong)", "nan", "its lower bound is NaN"),
     "upper bound": ("Clip", "Clip (x, , wrong)", "nan", "its upper bound is NaN"),
