@@ -212,6 +212,8 @@ def _load(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} is a directory; give an .onnx file{_found_in(path)}")
     if not path.exists():
         raise ModelError(f"{path} does not exist{_missing_hint(path)}")
+    if not path.is_file():
+        raise ModelError(f"{path} is not a regular file")
     try:
         data = path.read_bytes()
     except OSError as mistake:
@@ -261,10 +263,10 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
             "Export it with an older one (onnx: model.ir_version)"
         )
     for opset in proto.opset_import:
-        if opset.domain in ("", "ai.onnx") and opset.version > NEWEST_OPSET:
+        if opset.domain in ("", "ai.onnx") and not 1 <= opset.version <= NEWEST_OPSET:
             raise ModelError(
-                f"{label} uses operator set {opset.version}; the newest supported is "
-                f"{NEWEST_OPSET}. Export it with an older one, e.g. opset_version=17"
+                f"{label} uses operator set {opset.version}; supported are 1 to {NEWEST_OPSET}. "
+                "Export it with one of these, e.g. opset_version=17"
             )
     if graph.sparse_initializer:
         names = ", ".join(repr(tensor.values.name) for tensor in graph.sparse_initializer[:_SHOWN])

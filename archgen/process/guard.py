@@ -73,9 +73,11 @@ def machine_memory() -> int | None:
 
 def limit(size: int | None) -> None:
     """Give this process no more than `size` bytes for its data from now on; what it has already
-    beside libraries comes on top."""
+    beside libraries comes on top. A bound of the user's own (`ulimit -d`) stays."""
     if size is not None and resource is not None:
         bound = size + max(0, (resident("self", _DATA) or 0) - LEAST)
+        own = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        bound = bound if own == resource.RLIM_INFINITY else min(bound, own)
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
         _Granted.size = size
 

@@ -23,7 +23,17 @@ from compiler.frontend.reference_types import (
     outside,
     type_proto,
 )
-from compiler.frontend.rewrite import ARCHGEN, const, input_of, is_const, is_op, label_of
+from compiler.frontend.rewrite import (
+    ARCHGEN,
+    const,
+    input_of,
+    int_attr,
+    is_const,
+    is_op,
+    is_static,
+    label_of,
+    static_shape,
+)
 from compiler.frontend.shapes import RULES
 
 _REMEDY = "export it as standard operators or register it (docs/extending.md)"
@@ -93,6 +103,8 @@ def refuse_undefined(node: ir.Node) -> None:
     """Raises ValueError where a constant parameter of `node` makes it undefined."""
     if is_op(node, "QuantizeLinear", "DequantizeLinear"):
         _refuse_scales(node)
+    if is_op(node, "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"):
+        _refuse_places(node)
     for position, which in ((1, "lower"), (2, "upper")) if is_op(node, "Clip") else ():
         bound = const(input_of(node, position))
         if bound is not None and np.isnan(bound.astype(np.float64)).any():
@@ -115,6 +127,27 @@ def _refuse_scales(node: ir.Node) -> None:
             f"its scale is {scales[wrong][0]:.3g}, expected a positive number; quantize the model "
             "again"
         )
+
+
+def _refuse_places(node: ir.Node) -> None:
+    """Constant places lie within the extents that they count along."""
+    data, found = input_of(node, 0), const(input_of(node, 1))
+    if found is None or data is None or not is_static(data) or not found.size:
+        return
+    shape = static_shape(data)
+    if node.op_type.endswith("ND"):
+        first = int_attr(node, "batch_dims", 0)
+        columns = np.moveaxis(found, -1, 0)
+        pairs = [*zip(shape[first:], columns, strict=False)]
+    else:
+        axis = int_attr(node, "axis", 0)
+        pairs = [(shape[axis], found)] if -len(shape) <= axis < len(shape) else []
+    for extent, places in pairs:
+        wrong = places[(places < -extent) | (places >= extent)]
+        if wrong.size:
+            raise ValueError(
+                f"its constant place {wrong[0]} is outside the {extent} that there are"
+            )
 
 
 # Values that are no tensors of numbers: text, sequences, optional values, maps, sparse tensors.

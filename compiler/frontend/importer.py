@@ -101,6 +101,9 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
     graph = model.graph
     graph.name = name
+    for value, port in zip(graph.inputs, proto.graph.input, strict=True):
+        # What is an output too has the shape that it was declared with last.
+        value.shape = ir.serde.deserialize_type_proto_for_shape(port.type)
     for tensor in filter(is_outside, proto.graph.initializer):
         graph.initializers[tensor.name].const_value = ir.LazyTensor(
             partial(_numbers, tensor), ir.DataType(tensor.data_type), ir.Shape(tensor.dims),

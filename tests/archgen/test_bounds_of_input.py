@@ -132,6 +132,20 @@ def test_work_elsewhere_gives_and_raises_what_it_would_here() -> None:
         guarded(lambda: raising(type("OnlyHere", (Exception,), {})()))
 
 
+def test_a_bound_of_the_user_stays() -> None:
+    resource = pytest.importorskip("resource")
+
+    def bound() -> int:
+        found: int = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        return found
+
+    def bounded() -> int:
+        resource.setrlimit(resource.RLIMIT_DATA, (2 * GIB, 2 * GIB))
+        return guarded(bound)
+
+    assert guarded(bounded) == 2 * GIB
+
+
 def raising(mistake: Exception) -> None:
     raise mistake
 

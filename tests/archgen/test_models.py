@@ -206,6 +206,7 @@ FILES: list[tuple[bytes | None, str]] = [
     (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
     (onnx.ModelProto(ir_version=8).SerializeToString(), "not an ONNX model"),
     (linear([1, 4], opset=99).SerializeToString(), "operator set 99"),
+    (linear([1, 4], opset=0).SerializeToString(), "operator set 0"),
     (linear([1, 4], ir=99).SerializeToString(), "IR version 99"),
     (linear([1, 4]).SerializeToString().replace(b"MatMul", b"\xff\xfeMul!"),
      "damaged: node 0: its operator type is not text"),
@@ -242,6 +243,12 @@ def test_wrong_files_are_explained(tmp_path: Path, content: bytes | None, words:
         open_model(str(path))
     with pytest.raises(ModelError, match="is a directory"):
         open_model(str(tmp_path))
+
+
+def test_what_is_no_file_is_not_read() -> None:
+    """Its end may never come."""
+    with pytest.raises(ModelError, match="not a regular file"):
+        open_model("/dev/zero")
 
 
 @pytest.mark.parametrize(("change", "words"), BROKEN)

@@ -217,6 +217,25 @@ CONTRADICTIONS = {
         "g (float[2,3] x) => (float[2,3] y) { y = Mul <auto_pad = \"VALID\"> (x, x) }",
         "Unrecognized attribute: auto_pad",
     ),
+    "place": (
+        "g (float[2,3] x) => (float[2,2] y) <int64[2] i = {0, 3}> { y = Gather <axis = 1> (x, i) }",
+        "its constant place 3 is outside the 3 that there are",
+    ),
+    "places of elements": (
+        "g (float[2,3] x) => (float[2,1] y) <int64[2,1] i = {0, -4}> "
+        "{ y = GatherElements <axis = 1> (x, i) }",
+        "its constant place -4 is outside the 3",
+    ),
+    "places of rows": (
+        "g (float[2,3] x, float[1] u) => (float[2,3] y) <int64[1,2] i = {1, 5}> "
+        "{ y = ScatterND (x, i, u) }",
+        "its constant place 5 is outside the 3",
+    ),
+    "constants": (
+        "g (float[2] x) => (float[?] y) <float a = {0}, float b = {3}, float step = {0}> "
+        "{ r = Range (a, b, step) y = Add (r, x) }",
+        "it has no result for its constant inputs: .*zero",
+    ),
 }  # fmt: skip
 
 
@@ -225,6 +244,12 @@ def test_nodes_that_contradict_their_operator_are_refused(name: str) -> None:
     text, reason = CONTRADICTIONS[name]
     with pytest.raises(UnsupportedModel, match=reason):
         load(model_of(text, 17), "g")
+
+
+def test_an_input_that_is_an_output_of_any_shape_keeps_its_own() -> None:
+    text = "g (float[2,3] x) => (float[?,?] x, float[?,?] y) { y = Neg (x) }"
+    graph = load(model_of(text, 17), "g").graph
+    assert [value.shape for value in graph.outputs] == [[2, 3]] * 2
 
 
 UNDEFINED = {

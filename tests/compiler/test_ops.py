@@ -34,6 +34,7 @@ ELEMENTWISE = [
     case("Selu", (7,), alpha=2.0, gamma=3.0),
     case("HardSigmoid", (7,), alpha=0.7, beta=0.1),
     case("Celu", (7,), alpha=2.5),
+    case("Celu", ()),
     case("ThresholdedRelu", (7,), alpha=0.3),
     case("Gelu", (3, 4), approximate="tanh"),
     *(case(op, (2, 3, 5), (3, 1)) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu")),

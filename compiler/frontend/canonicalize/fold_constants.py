@@ -187,7 +187,8 @@ def folded(
     limit: int = FOLD_LIMIT,
 ) -> tuple[FoldedValue, ...] | None:
     """The constant outputs of `node`, or None where it has inputs that are not constant, gives
-    another value each time, is one of `kept`, or makes more than `limit` bytes."""
+    another value each time, is one of `kept`, or makes more than `limit` bytes. Raises ValueError
+    where the operator has no result for them."""
     if node.domain not in ("", "ai.onnx") or node.op_type in NOT_A_FUNCTION | kept:
         return None
     if not node.inputs or has_body(node) or schema_of(node.op_type, "", opsets[""]) is None:
@@ -201,7 +202,10 @@ def folded(
     inputs = [_known_input(node, value) for value in node.inputs]
     if any(a is not None and a.dtype.kind in "OSU" for a in inputs):
         return None  # text
-    results = evaluate_node(node, inputs, opsets)
+    try:
+        results = evaluate_node(node, inputs, opsets)
+    except (ArithmeticError, IndexError, ValueError) as error:
+        raise ValueError(f"it has no result for its constant inputs: {error}") from error
     return None if results is None else _with_terms(node, inputs, results, opsets)
 
 

@@ -270,7 +270,8 @@ def _definition(
 def _resolve_attributes(
     function: onnx.FunctionProto, given: dict[str, onnx.AttributeProto]
 ) -> None:
-    """Attributes that stand for one of the function's get its value, or go."""
+    """Attributes that stand for one of the function's get its value, or go; a real number in a list
+    of one gets out of it, which would give a value without axes one."""
     for node in function.node:
         attributes = list(node.attribute)
         del node.attribute[:]
@@ -280,3 +281,5 @@ def _resolve_attributes(
                 value = node.attribute.add()
                 value.CopyFrom(given[name] if name else attribute)
                 value.name = attribute.name
+                if value.t.data_type == onnx.TensorProto.FLOAT and value.t.dims == [1]:
+                    del value.t.dims[:]
