@@ -203,8 +203,8 @@ class ProgramCode(OffChip):
                 yield StepCode(self, number, [[self._host_call(number, step)]])
 
     def _emit_group(self, number: int, step: PlacedGroup) -> StepCode:
-        plan, names, place = step.plan, self.names, number % len(self.steps)
-        follows, cores = self.following[place], len(plan.schedule.parts)
+        plan, names, index = step.plan, self.names, number % len(self.steps)
+        follows, cores = self.following[index], len(plan.schedule.parts)
         key, site = self._site(number, step)
         origins = []
         for layer in plan.schedule.group.layers:
@@ -225,7 +225,7 @@ class ProgramCode(OffChip):
             nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
             trees = known.at(site, names, {nest.tensor: nest.origin for nest in nests})
         else:
-            before, packs = (len(names.works), len(names.offers)), self.packs[place]
+            before, packs = (len(names.works), len(names.offers)), self.packs[index]
             trees = [
                 GroupEmitter(around, plan, packs, origins, follows, core).nodes()
                 for core in range(cores)
@@ -238,11 +238,11 @@ class ProgramCode(OffChip):
 
     def _site(self, number: int, step: PlacedGroup) -> tuple[Hashable, GroupSite]:
         """What a group's trees depend on but for names and numbers, and what these are."""
-        plan, place = step.plan, number % len(self.steps)
-        follows = self.following[place]
+        plan, index = step.plan, number % len(self.steps)
+        follows = self.following[index]
         schedule, buffers = plan.schedule, tuple(plan.buffers)
         outline, tensors, far = self._alike.with_names(schedule.group)
-        packed = (pack for pack in self.packs[place] if pack is not None)
+        packed = (pack for pack in self.packs[index] if pack is not None)
         far += tuple(name for pack in packed for name in pack.buffers)
         places = tuple(map(self._place, far))
         known = schedule.group.tensors
