@@ -32,8 +32,14 @@ def layers(quantized: bool) -> Net:
     return net
 
 
-@pytest.mark.parametrize("build", [convolutions, layers])
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        pytest.param(name, build, marks=() if (turn + place) % 4 == 0 else pytest.mark.slow)
+        for turn, name in enumerate(NAMED)
+        for place, build in enumerate((convolutions, layers))
+    ],
+)
 def test_every_schedule_keeps_its_order_and_the_last_makes_what_one_makes(
     name: str, build: type[Net]
 ) -> None:
