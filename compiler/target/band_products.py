@@ -154,8 +154,8 @@ def _bands(matrix: Array) -> list[_Band]:
     """
     made, given = matrix.shape
     filled = matrix != 0
-    ends = filled.argmax(1), given - 1 - filled[:, ::-1].argmax(1)
-    ends = np.where(filled.any(1), ends, [[given], [-1]])
+    found = np.stack([filled.argmax(1), given - 1 - filled[:, ::-1].argmax(1)])
+    ends = np.where(filled.any(1), found, [[given], [-1]])
 
     def cut(head: int, end: int, *way: int) -> list[_Band]:
         parts = (0, head, head, 0), (head, end, *way), (end, made, made - end, 0)
