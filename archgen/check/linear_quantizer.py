@@ -42,6 +42,13 @@ class LinearQuantizer(QDQQuantizer):  # type: ignore[misc]
             made: onnx.ModelProto = super().quantize_model()
             return made
 
+    def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int) -> None:
+        """Weights that are computed are quantized as activations are."""
+        if self.model.get_initializer(tensor_name) is None:
+            self.quantize_activation_tensor(tensor_name)
+        else:
+            super().quantize_weight_tensor_per_channel(tensor_name, axis)
+
     def _calc_initializer_quant_params(self) -> Any:
         told = self.tensor_quant_overrides
         for name, info in self.tensors_to_quantize.items():

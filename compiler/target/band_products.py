@@ -25,12 +25,15 @@ from compiler.tensor_ir.nest import (
     at,
     row_major,
 )
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 WORTH = 2
 """The window has to be so many times shorter than the sum."""
 LONGEST = 64
 """Results of a period at most."""
+SHARE = 2
+"""What a product reads and makes stays on chip if so many times as much has room there."""
 
 
 def as_windows(
@@ -50,9 +53,14 @@ def as_windows(
     if axis is None or no_products(nest, tensors, arch) is None:
         return ()
     matrix = np.asarray(tensors[nest.operands[1].tensor].data)
-    found = _bands(matrix)
+    ends = (tensors[name] for name in (nest.operands[0].tensor, nest.tensor))
+    size = sum(each.elements * size_of(each.dtype) for each in ends)
+    stays = size * SHARE <= arch.memories.local.size
+    found = _bands(matrix, inside=stays)
     new: dict[str, Tensor] = {}
-    windows = tuple(_window(nest, axis, band, {**tensors, **new}, new) for band in found)
+    # One border for all: what is read with two stays in no place on chip.
+    pad = None if all(band.inside(matrix.shape[1]) for band in found) else 0.0
+    windows = tuple(_window(nest, axis, band, pad, {**tensors, **new}, new) for band in found)
     known = {**tensors, **new}
     if any(vector_lacks(each, known, arch, finishing=False) is not None for each in windows):
         return ()
@@ -99,9 +107,11 @@ class _Band:
 
 
 def _window(
-    nest: Nest, axis: int, band: _Band, tensors: Mapping[str, Tensor], new: dict[str, Tensor]
-) -> Nest:
-    """The part of `nest` that `band` makes; its weights and its result go into `new`."""
+    nest: Nest, axis: int, band: _Band, pad: float | None,
+    tensors: Mapping[str, Tensor], new: dict[str, Tensor],
+) -> Nest:  # fmt: skip
+    """The part of `nest` that `band` makes, over a border of `pad`; its weights and its result go
+    into `new`."""
     left, right = nest.operands
     data = band.weights(np.asarray(tensors[right.tensor].data))
     shape = data.shape
@@ -113,7 +123,6 @@ def _window(
     tap = nest.rank + 1
     place = Affine(((axis, band.step), (tap, 1)), band.first)
     walked = next(n for n, each in enumerate(left.index) if each.coefficient(nest.rank))
-    given = nest.dims[nest.rank].extent
     index = tuple(place if n == walked else shifted(each) for n, each in enumerate(left.index))
     weights, result = f"{nest.tensor}.band{band.row}", tensors[nest.tensor]
     storage = result.storage
@@ -129,7 +138,7 @@ def _window(
         dims=(*(Dim(f"d{d}", n) for d, n in enumerate(split)), Dim("t", width)),
         rank=nest.rank + 1,
         operands=(
-            replace(left, index=index, pad=None if band.inside(given) else 0.0),
+            replace(left, index=index, pad=pad),
             Access(weights, (at(axis), at(axis + 1), at(tap))),
         ),
     )
@@ -145,17 +154,17 @@ def _window(
     return window
 
 
-def _bands(matrix: Array) -> list[_Band]:
+def _bands(matrix: Array, *, inside: bool) -> list[_Band]:
     """`matrix` as periods of the length that leaves the fewest products, and the rows in front and
     behind whose windows would begin elsewhere; none where that is most of the products.
 
-    No window reaches out of the matrix where that can be had: a border costs, and keeps what is
-    made in parts from staying on chip.
+    No window of those `inside` reaches out of the matrix where that can be had: a border keeps what
+    is made in parts from staying on chip, where through memory each part would go apart.
     """
     made, given = matrix.shape
     filled = matrix != 0
-    ends = filled.argmax(1), given - 1 - filled[:, ::-1].argmax(1)
-    ends = np.where(filled.any(1), ends, [[given], [-1]])
+    found = np.stack([filled.argmax(1), given - 1 - filled[:, ::-1].argmax(1)])
+    ends = np.where(filled.any(1), found, [[given], [-1]])
 
     def cut(head: int, end: int, *way: int) -> list[_Band]:
         parts = (0, head, head, 0), (head, end, *way), (end, made, made - end, 0)
@@ -174,7 +183,7 @@ def _bands(matrix: Array) -> list[_Band]:
         for less in range(3)
         if head + (less + 1) * period <= made
     ]
-    whole = [bands for bands in cuts if all(band.inside(given) for band in bands)]
+    whole = [bands for bands in cuts if inside and all(band.inside(given) for band in bands)]
     best = min(whole or [widest], key=lambda bands: sum(band.products for band in bands))
     return best if sum(band.products for band in best) * WORTH <= matrix.size else []
 

@@ -136,7 +136,20 @@ def around_foreign_operators() -> onnx.ModelProto:
     return model(nodes, {"x": (4, 16), "y": (4, 24)}, ["y"], weights)
 
 
+def correlation() -> onnx.ModelProto:
+    """What two inputs have in common, channel by channel, as a tracker asks."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["a"]),
+        helper.make_node("Relu", ["z"], ["r"]),
+        helper.make_node("Conv", ["a", "r"], ["c"], group=4, pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["c", "w", "b"], ["y"]),
+    ]
+    ports = {"x": (1, 4, 9, 9), "z": (4, 1, 3, 3), "y": (1, 4, 9, 9)}
+    return model(nodes, ports, ["y"], {"w": (4, 4, 1, 1), "b": (4,)})
+
+
 MODELS = {
+    "computed weights": correlation,
     "foreign operators": around_foreign_operators,
     "Einsum": written_otherwise,
     "MatMulNBits": packed,
@@ -167,7 +180,9 @@ def test_products_inside_of_operators_are_made_of_integers(name: str, tmp_path: 
         assert np.abs(found[output] - values).max() < 0.1 * np.abs(values).max()
 
 
-@pytest.mark.parametrize("name", ["GRU of one step", "LSTM", "MultiHeadAttention", "NhwcConv"])
+@pytest.mark.parametrize(
+    "name", ["computed weights", "GRU of one step", "LSTM", "MultiHeadAttention", "NhwcConv"]
+)
 def test_they_run_on_the_engines_and_are_right(name: str, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(MODELS[name](), path)

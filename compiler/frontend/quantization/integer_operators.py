@@ -81,7 +81,7 @@ def _between_conversions(node: ir.Node) -> bool:
         return False
     how = w[1]
     if window:
-        able = is_const(w[0])
+        able = is_const(w[0]) or (how.per_tensor and is_op(node, "Conv"))
     else:  # one product of matrices, unscaled
         ranks = [len(static_shape(required(node, i))) for i in (0, 1)]
         scales = {float_attr(node, name, 1.0) for name in ("alpha", "beta")}
