@@ -135,7 +135,10 @@ class Seams:
     def look(self, known: State, past: Past) -> Skipped | None:
         """Skip what repeats what happened since a state like that which is `known`; None: nothing
         does."""
-        new = self._take(past)
+        new, bases = self._take(past), [each.next_site for each in self._machine.front_ends]
+        # Banks that an occurrence meets depend on its number.
+        flying = [(w.core, w.number - bases[w.core], w.count) for w in _flying(self._machine)]
+        known = *known, *flying
         old = self._looks.get(known)
         self._looks[known] = new
         if old is None or not repeated(old.past, past, new.cycle - old.cycle):
@@ -182,11 +185,15 @@ class Seams:
         for core, (step, sites) in enumerate(moves):
             if not step:
                 continue
-            order, pace, alike = self._orders[core], self._paces[core], self._alike[core]
+            if sites <= 0:
+                return 0  # inside a loop
+            order, alike = self._orders[core], self._alike[core]
             before, end = max(0, old.positions[core] - 1), new.positions[core]
-            here, there = order[before : len(order) - step], order[before + step :]
-            same = (there == here + sites) & (alike[there] == alike[here])
-            same &= pace[before : len(order) - step] == pace[before + step :]
+            here, there = slice(before, len(order) - step), slice(before + step, None)
+            same = order[there] == order[here] + sites
+            same &= alike[order[there]] == alike[order[here]]
+            for each in (self._paces[core], self._streams[core].occurrence):
+                same &= each[there] == each[here]
             unlike = np.flatnonzero(~same)
             upto = before + (int(unlike[0]) if len(unlike) else len(same)) - 1
             counts.append((upto - end) // step + 1)
@@ -230,7 +237,7 @@ class Seams:
     def _expand(self, old: _Look, new: _Look, moves: list[Move], count: int) -> None:
         """Let all count what they do in the stretches."""
         machine, period = self._machine, new.cycle - old.cycle
-        gained: list[tuple[Work, list[int], bool]] = []
+        gained: list[tuple[Work, list[int]]] = []
         before: dict[tuple[int, int], list[int]] = {}
         for core, works in enumerate(machine.works):
             first, counters = old.counted[core]
@@ -241,7 +248,7 @@ class Seams:
                 before[core, work.number] = was
                 own = [a - b for a, b in zip(now, was, strict=True)]
                 if any(own):
-                    gained.append((work, own, not was[0]))
+                    gained.append((work, own))
         arrived = [
             (barrier, barrier.arrivals - was)
             for barrier, was in zip(machine.barriers, old.arrivals, strict=True)
@@ -252,10 +259,10 @@ class Seams:
             rows = np.array(machine.recorder[old.rows :], np.int64).reshape(-1, 7)
         for turn in range(1, count + 1):
             self._record(rows, before, moves, turn, period)
-            for work, own, begun in gained:
+            for work, own in gained:
                 image = machine.works[work.core][work.number + turn * moves[work.core][1]]
                 done, issued, overlapped, *lost = own
-                if begun and done:
+                if done and not before[work.core, work.number][0]:
                     image.first = work.first + turn * period
                 image.count += done
                 image.issued += issued
