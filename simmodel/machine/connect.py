@@ -43,12 +43,12 @@ class Sockets:
     """Tokens by their names in instructions: programs of several cores repeat them."""
     known_notices: dict[object, Notices] = field(default_factory=dict)
     """The same of tokens that are signalled on several cores."""
-    known_kinds: dict[int, _Kind] = field(default_factory=dict)
+    known_kinds: dict[int, _WorkKind] = field(default_factory=dict)
     """Of prototypes, by their identity."""
 
 
 @dataclass
-class _Kind:
+class _WorkKind:
     """What all instructions of a prototype have in common on a core."""
 
     engine: Engine
@@ -62,7 +62,7 @@ class _Kind:
     """Where they do not."""
 
 
-def _kind(instruction: Instruction, sockets: Sockets) -> _Kind:
+def _work_kind(instruction: Instruction, sockets: Sockets) -> _WorkKind:
     """The kind of an instruction's prototype."""
     prototype, arch = instruction.prototype, sockets.arch
     found = sockets.known_kinds.get(id(prototype))
@@ -83,14 +83,14 @@ def _kind(instruction: Instruction, sockets: Sockets) -> _Kind:
     number = {id(operand): index for index, operand in enumerate(operands)}
     moved = [(number[id(flow.operand)], flow.write, flow.load(arch)) for flow in flows]
     banked = any(sockets.memories.banked(flow.operand, sockets.core) for flow in flows)
-    found = sockets.known_kinds[id(prototype)] = _Kind(engine, timing, moved, banked)
+    found = sockets.known_kinds[id(prototype)] = _WorkKind(engine, timing, moved, banked)
     return found
 
 
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
     """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
     instruction, arch = site.instruction, sockets.arch
-    kind = _kind(instruction, sockets)
+    kind = _work_kind(instruction, sockets)
     waits = _tokens(instruction.waits, instruction, sockets)
     signals = _tokens(instruction.signals, instruction, sockets)
     barrier = None
@@ -159,7 +159,7 @@ def _cause(instruction: Instruction, arch: Arch) -> int:
     return STORE if stores else DATA
 
 
-def _attach_profile(work: Work, site: Site, kind: _Kind, sockets: Sockets) -> None:
+def _attach_profile(work: Work, site: Site, kind: _WorkKind, sockets: Sockets) -> None:
     """Attach the traffic, constant or per occurrence if it depends on the banks touched."""
     if kind.profile is not None:
         work.profile = kind.profile

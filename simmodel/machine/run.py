@@ -26,13 +26,13 @@ Bytes = Mapping[str, int]
 def collect(machine: Machine, program: Program, cycles: int) -> Trace:
     """The trace of `machine`, which has run `program` in `cycles`."""
     works = [work for core in machine.works for work in core]
-    known: dict[tuple[int, int, int], Bytes] = {}  # by prototype: equal layers move the same
-    moved = []
+    by_kind: dict[tuple[int, int, int], Bytes] = {}  # equal layers move the same
+    moved: list[Bytes] = []
     for work in works:
         key = id(work.instruction.prototype), work.core, work.times if work.count else 0
-        if key not in known:
-            known[key] = _occurrence_traffic(work, machine.arch)
-        moved.append(known[key])
+        if key not in by_kind:
+            by_kind[key] = _occurrence_traffic(work, machine.arch)
+        moved.append(by_kind[key])
     own: dict[int, list[Work]] = defaultdict(list)
     by_origin: dict[int, list[tuple[Work, Bytes]]] = defaultdict(list)
     for work, each in zip(works, moved, strict=True):

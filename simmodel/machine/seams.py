@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from simmodel.isa import Arrive
 from simmodel.machine.build import Machine
-from simmodel.machine.engine import STARTUP, TOKEN, TRAFFIC, Work
+from simmodel.machine.engine import STARTUP, TOKEN, TRAFFIC, Entry, Work
 from simmodel.machine.front_end import FrontEndProcess
 from simmodel.machine.queue import Barrier
 from simmodel.program.expand import Expansion, turns_around
@@ -135,7 +135,10 @@ class Seams:
     def look(self, known: State, past: Past) -> Skipped | None:
         """Skip what repeats what happened since a state like that which is `known`; None: nothing
         does."""
-        new = self._take(past)
+        new, bases = self._current(past), [each.next_site for each in self._machine.front_ends]
+        # Banks that an occurrence meets depend on its number.
+        flying = [(w.core, w.number - bases[w.core], w.count) for w, *_ in in_flight(self._machine)]
+        known = *known, *flying
         old = self._looks.get(known)
         self._looks[known] = new
         if old is None or not repeated(old.past, past, new.cycle - old.cycle):
@@ -155,10 +158,10 @@ class Seams:
         self._looks.clear()
         return Skipped(old.past, late)
 
-    def _take(self, past: Past) -> _Look:
+    def _current(self, past: Past) -> _Look:
         machine = self._machine
         flying: list[list[int]] = [[each.next_site] for each in machine.front_ends]
-        for work in _flying(machine):
+        for work, *_ in in_flight(machine):
             flying[work.core].append(work.number)
         counted = []
         for core, (front_end, works) in enumerate(
@@ -167,7 +170,7 @@ class Seams:
             turns, _ = turns_around(self._streams[core].loops, front_end.position)
             around = turns[0][0].sites if turns else range(front_end.next_site, front_end.next_site)
             first, last = min(*flying[core], around.start), max(*flying[core], around.stop)
-            counted.append((first, [_counters(work) for work in works[first : last + 1]]))
+            counted.append((first, [counters(work) for work in works[first : last + 1]]))
         rows = 0 if machine.recorder is None else len(machine.recorder)
         positions = [front_end.position for front_end in machine.front_ends]
         bases = [front_end.next_site for front_end in machine.front_ends]
@@ -182,11 +185,15 @@ class Seams:
         for core, (step, sites) in enumerate(moves):
             if not step:
                 continue
-            order, pace, alike = self._orders[core], self._paces[core], self._alike[core]
+            if sites <= 0:
+                return 0  # inside a loop
+            order, alike = self._orders[core], self._alike[core]
             before, end = max(0, old.positions[core] - 1), new.positions[core]
-            here, there = order[before : len(order) - step], order[before + step :]
-            same = (there == here + sites) & (alike[there] == alike[here])
-            same &= pace[before : len(order) - step] == pace[before + step :]
+            here, there = slice(before, len(order) - step), slice(before + step, None)
+            same = order[there] == order[here] + sites
+            same &= alike[order[there]] == alike[order[here]]
+            for each in (self._paces[core], self._streams[core].occurrence):
+                same &= each[there] == each[here]
             unlike = np.flatnonzero(~same)
             upto = before + (int(unlike[0]) if len(unlike) else len(same)) - 1
             counts.append((upto - end) // step + 1)
@@ -230,18 +237,18 @@ class Seams:
     def _expand(self, old: _Look, new: _Look, moves: list[Move], count: int) -> None:
         """Let all count what they do in the stretches."""
         machine, period = self._machine, new.cycle - old.cycle
-        gained: list[tuple[Work, list[int], bool]] = []
+        gained: list[tuple[Work, list[int]]] = []
         before: dict[tuple[int, int], list[int]] = {}
         for core, works in enumerate(machine.works):
-            first, counters = old.counted[core]
+            first, known = old.counted[core]
             start, later = new.counted[core]
             for work in works[first : start + len(later)]:
-                index, now = work.number - first, _counters(work)
-                was = counters[index] if index < len(counters) else [0] * len(now)
+                index, now = work.number - first, counters(work)
+                was = known[index] if index < len(known) else [0] * len(now)
                 before[core, work.number] = was
                 own = [a - b for a, b in zip(now, was, strict=True)]
                 if any(own):
-                    gained.append((work, own, not was[0]))
+                    gained.append((work, own))
         arrived = [
             (barrier, barrier.arrivals - was)
             for barrier, was in zip(machine.barriers, old.arrivals, strict=True)
@@ -252,10 +259,10 @@ class Seams:
             rows = np.array(machine.recorder[old.rows :], np.int64).reshape(-1, 7)
         for turn in range(1, count + 1):
             self._record(rows, before, moves, turn, period)
-            for work, own, begun in gained:
+            for work, own in gained:
                 image = machine.works[work.core][work.number + turn * moves[work.core][1]]
                 done, issued, overlapped, *lost = own
-                if begun and done:
+                if done and not before[work.core, work.number][0]:
                     image.first = work.first + turn * period
                 image.count += done
                 image.issued += issued
@@ -323,17 +330,17 @@ def _key(needed: int, sites: Iterable[tuple[int, int]]) -> object:
     return needed, *sites
 
 
-def _counters(work: Work) -> list[int]:
+def counters(work: Work) -> list[int]:
+    """What has been counted of a work."""
     return [work.count, work.issued, work.gained, *work.lost]
 
 
-def _flying(machine: Machine) -> Iterable[Work]:
-    """What was issued and has not ended."""
+def in_flight(machine: Machine) -> Iterator[Entry]:
+    """What was issued and has not ended, in an order that equal states share."""
     for engine in machine.all_engines:
         if engine.phase in (STARTUP, TRAFFIC) and engine.running is not None:
-            yield engine.running[0]
-        for work, *_ in engine.queue.entries:
-            yield work
+            yield engine.running
+        yield from engine.queue.entries
 
 
 def _behaviour(work: Work, stream: Expansion) -> object:

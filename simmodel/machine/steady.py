@@ -31,7 +31,6 @@ from simmodel.machine.engine import (
     TRAFFIC,
     Burst,
     Engine,
-    Entry,
     Hazards,
     Scoreboard,
     Work,
@@ -40,7 +39,7 @@ from simmodel.machine.fabric import LAST, Fabric
 from simmodel.machine.flow import Flow, Resource
 from simmodel.machine.front_end import FrontEndProcess
 from simmodel.machine.queue import Barrier, Clock, Queue, Token
-from simmodel.machine.seams import Past, Seams, State, repeated
+from simmodel.machine.seams import Past, Seams, State, counters, in_flight, repeated
 from simmodel.program.expand import Expansion, LoopPlace, Turn, turns_around
 
 AFTER = EventPriority(LAST + 1)
@@ -105,7 +104,7 @@ def state(machine: Machine) -> tuple[State, State, Past]:
         key.append(ahead)
     numbers: dict[Hazards, int] = {}
     if machine.arch.front_end.sync == "interlock":
-        flying = (hazards for *_, hazards in _flying(machine) if hazards is not None)
+        flying = (hazards for *_, hazards in in_flight(machine) if hazards is not None)
         numbers = {hazards: number for number, hazards in enumerate(flying)}
     resources: dict[Resource, None] = {}
     tokens: dict[Token, None] = {}
@@ -134,14 +133,6 @@ def state(machine: Machine) -> tuple[State, State, Past]:
     key += [_of_resource(resource, now) for resource in resources]
     where = (*bases, *[barrier.arrivals for barrier in machine.barriers])
     return where, (*key, *machine.fabric.crowded, -1, *machine.fabric.seeds), past
-
-
-def _flying(machine: Machine) -> Iterator[Entry]:
-    """What was issued and has not ended, in an order that equal states share."""
-    for engine in machine.all_engines:
-        if engine.phase in (STARTUP, TRAFFIC) and engine.running is not None:
-            yield engine.running
-        yield from engine.queue.entries
 
 
 def _of_work(work: Work, bases: list[int]) -> State:
@@ -389,7 +380,7 @@ class Repetitions:
         for works, own in zip(machine.works, turns, strict=True):
             sites = own[min(level, len(own) - 1)][0].sites if own else range(0)
             counted.append(
-                (sites.start, [_counters(work) for work in works[sites.start : sites.stop]])
+                (sites.start, [counters(work) for work in works[sites.start : sites.stop]])
             )
         rows = 0 if machine.recorder is None else len(machine.recorder)
         positions = [front_end.position for front_end in machine.front_ends]
@@ -461,7 +452,7 @@ class Repetitions:
             if ended < begin:
                 return False  # some are in flight from before the loop
             within[site] = slice(ended, begin + each[index] * loop.count)
-        for work, *_ in _flying(machine):
+        for work, *_ in in_flight(machine):
             if work.core == core and work.number not in sites:
                 within[work.number] = slice(work.count, work.issued)
         key = core, loop, step, frozenset(within)
@@ -528,7 +519,9 @@ class Repetitions:
                     work.last += late
             board = machine.front_ends[core].scoreboard
             if board is not None:
-                flying = [h for *_, h in _flying(machine) if h is not None and h.work.core == core]
+                flying = [
+                    h for *_, h in in_flight(machine) if h is not None and h.work.core == core
+                ]
                 for hazards in flying:
                     hazards.occurrence += further.get(hazards.work, 0)
                 board.replace(flying)
@@ -554,10 +547,6 @@ class Repetitions:
             before, after = _counted(old, core, site), _counted(new, core, site)
             step[index, 2], step[index, 6] = after[0] - before[0], after[2] - before[2]
         return rows + step * np.arange(1, count + 1)[:, None, None]
-
-
-def _counters(work: Work) -> list[int]:
-    return [work.count, work.issued, work.gained, *work.lost]
 
 
 def _counted(look: Look, core: int, site: int) -> list[int]:
