@@ -115,16 +115,14 @@ def run(
     steps = [_site_effect(line, site, arch, memories, host) for site in range(len(line.sites))]
     probed = _watch(steps, line, probes, memories)
     sequence_of_sites = sequence(line, edges, order)
-    turns = line.turn[sequence_of_sites].tolist()
+    order_of_sites, turns = line.site[sequence_of_sites], line.turn[sequence_of_sites].tolist()
     seen = [port.operand.bounds for port in (*program.outputs, *(probe.port for probe in probes))]
-    begins, ends = _constants_in_use(line, line.site[sequence_of_sites], seen)
+    begins, ends = _constants_in_use(line, order_of_sites, seen)
 
     def parts() -> Iterator[dict[str, Array]]:
-        sites = line.site[sequence_of_sites].tolist()
-        for position, (site, turn) in enumerate(zip(sites, turns, strict=True)):
+        for position, (site, turn) in enumerate(zip(order_of_sites.tolist(), turns, strict=True)):
             for constant in begins.get(position, ()):
-                raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
-                memories["dram", 0][constant.address : constant.address + raw.size] = raw
+                _put(constant, memories["dram", 0])
             for constant in ends.get(position, ()):
                 _give_back(memories["dram", 0], constant.address, constant.data.nbytes)
             step = steps[site]
@@ -134,9 +132,7 @@ def run(
                 with np.errstate(all="ignore"):  # as the machine, whose numbers overflow silently
                     step(turn)
             except NoSuchRow as wrong:
-                origin = dict(enumerate(program.origins)).get(line.sites[site].instruction.origin)
-                node = "" if origin is None else f"{origin.node} ({origin.kind})"
-                raise NoSuchRow(wrong.index, wrong.rows, node) from None
+                raise _of_node(wrong, program, line.sites[site].instruction) from None
             if probed:
                 yield dict(probed)
                 probed.clear()
@@ -145,6 +141,18 @@ def run(
         return _sized(program, {p.name: _read_output(p, memories) for p in program.outputs})
 
     return Run(parts(), results)
+
+
+def _of_node(wrong: NoSuchRow, program: Program, instruction: Instruction) -> NoSuchRow:
+    """`wrong` with the node whose instruction met it."""
+    origin = dict(enumerate(program.origins)).get(instruction.origin)
+    node = "" if origin is None else f"{origin.node} ({origin.kind})"
+    return NoSuchRow(wrong.index, wrong.rows, node)
+
+
+def _put(constant: Constant, memory: Bytes) -> None:
+    raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+    memory[constant.address : constant.address + raw.size] = raw
 
 
 def _constants_in_use(

@@ -351,17 +351,17 @@ def deviation(pair: api.StoredTensorCheck) -> Deviation:
     actual, expected, bound = (a.ravel() for a in (pair.actual, pair.expected, pair.error))
     cuts = list(_blocks(bound.size))
 
-    def known(cut: slice) -> Array:
+    def bounded(cut: slice) -> Array:
         found: Array = np.isfinite(bound[cut]) & np.isfinite(expected[cut].astype(np.float64))
         return found
 
-    count = max(1, sum(int(np.count_nonzero(known(cut))) for cut in cuts))
+    count = max(1, sum(int(np.count_nonzero(bounded(cut))) for cut in cuts))
     factor = min(1.0, _USUAL + 1 / math.sqrt(count))
     off, excused = [], []
     for cut in cuts:
         single = np.minimum(bound[cut], _value_spacing(expected[cut]))  # a tie goes either way
-        off.append(_squares(differences(actual[cut], expected[cut])[known(cut)]))
-        excused.append(_squares(np.maximum(factor * bound[cut], single)[known(cut)]))
+        off.append(_squares(differences(actual[cut], expected[cut])[bounded(cut)]))
+        excused.append(_squares(np.maximum(factor * bound[cut], single)[bounded(cut)]))
     mean, usual = (math.sqrt(math.fsum(sums) / count) for sums in (off, excused))
     share = mean / usual if usual else 0.0
     if share <= worst.excess:

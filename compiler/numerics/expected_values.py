@@ -192,7 +192,7 @@ class Recomputation:
         self.against = _reference_arithmetics(recipe)
         self.copies = _stored_copies(recipe, self.machine.tensors)
         self._last_used = _last_used(recipe, self.copies)
-        self._take: Callable[[str], Array] = {}.__getitem__
+        self._take: Callable[[str], Array]
         self._taken: dict[str, dict[str, Array]] = {}
         """By buffer, tensors that the program has stored."""
         nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
@@ -231,14 +231,14 @@ class Recomputation:
             seen = shown(graph, name, self.machine.tensors)
             self.found.inputs[name] = seen.astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
-        yield self._told()
+        yield self._found_so_far()
         done = iter(self._last_used)
         for stage in self.recipe.stages:
             again = True
             for nest in stage.nests:
                 self._compute(nest, stage)
                 self._record_source_values(nest.tensor)
-                yield self._told(next(done))
+                yield self._found_so_far(next(done))
             if stage.nests:
                 continue
             if stage.host is not None and stage.host.pick is not None:
@@ -247,20 +247,20 @@ class Recomputation:
                 again = self._take_host(stage)
             for name in stage.computed_tensors:
                 self._record_source_values(name, as_stored=not again)
-            yield self._told(next(done))
+            yield self._found_so_far(next(done))
         constants = (tensor.name for tensor in graph.tensors.values() if tensor.exact is not None)
         self._note_lost_constants(constants, self.machine.tensors, self.model.tensors)
-        yield self._told()
+        yield self._found_so_far()
 
-    def _told(self, used_up: Iterable[str] = ()) -> ExpectedValues:
+    def _found_so_far(self, used_up: Iterable[str] = ()) -> ExpectedValues:
         """What was found since the last time; buffers that are `used_up` are dropped."""
         for buffer in used_up:
             self.machine.drop(buffer)
             self.model.drop(buffer)
             self.unfed.pop(buffer, None)
             self._taken.pop(buffer, None)
-        told, self.found = self.found, ExpectedValues()
-        return told
+        found, self.found = self.found, ExpectedValues()
+        return found
 
     def _stored(self, name: str) -> Array:
         """A tensor as the program stores it."""
