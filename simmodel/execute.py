@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import mmap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,39 @@ Step = Callable[[int], None]
 """Executes one occurrence of a site."""
 
 
-@dataclass(frozen=True)
 class Run:
-    """Results of a program by name, in the shapes and types of the ports."""
+    """Results of a program by name, in the shapes and types of the ports: it is executed as far as
+    somebody asks.
 
-    outputs: dict[str, Array]
-    probed: dict[str, Array]
+    Args:
+        parts: goes on with each turn, and gives the values of probes that are complete by then.
+        results: the outputs, once there are no more.
+    """
+
+    def __init__(
+        self, parts: Iterator[Mapping[str, Array]], results: Callable[[], dict[str, Array]]
+    ) -> None:
+        self._parts, self._results = parts, results
+        self._complete: dict[str, Array] = {}
+
+    def take(self, name: str) -> Array:
+        """Values of a probe as soon as they are complete, which are handed out once."""
+        while name not in self._complete:
+            self._complete |= next(self._parts)
+        return self._complete.pop(name)
+
+    @cached_property
+    def probed(self) -> dict[str, Array]:
+        """Values of all probes that nobody has taken."""
+        for part in self._parts:
+            self._complete |= part
+        return self._complete
+
+    @cached_property
+    def outputs(self) -> dict[str, Array]:
+        """Outputs when the program has ended."""
+        _ = self.probed
+        return self._results()
 
 
 def execute(
@@ -63,7 +90,7 @@ def run(
     order: Choose | None = None,
     probes: Sequence[Probe] = (),
 ) -> Run:
-    """Execute `program`, and read its outputs when it has ended.
+    """Prepare to execute `program`.
 
     Args:
         program: a verified program for `arch`.
@@ -88,29 +115,44 @@ def run(
     steps = [_site_effect(line, site, arch, memories, host) for site in range(len(line.sites))]
     probed = _watch(steps, line, probes, memories)
     sequence_of_sites = sequence(line, edges, order)
-    turns = line.turn[sequence_of_sites].tolist()
+    order_of_sites, turns = line.site[sequence_of_sites], line.turn[sequence_of_sites].tolist()
     seen = [port.operand.bounds for port in (*program.outputs, *(probe.port for probe in probes))]
-    begins, ends = _constants_in_use(line, line.site[sequence_of_sites], seen)
-    with np.errstate(all="ignore"):  # as the machine does, whose numbers overflow silently
-        for position, (site, turn) in enumerate(
-            zip(line.site[sequence_of_sites].tolist(), turns, strict=True)
-        ):
+    begins, ends = _constants_in_use(line, order_of_sites, seen)
+
+    def parts() -> Iterator[dict[str, Array]]:
+        for position, (site, turn) in enumerate(zip(order_of_sites.tolist(), turns, strict=True)):
             for constant in begins.get(position, ()):
-                raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
-                memories["dram", 0][constant.address : constant.address + raw.size] = raw
+                _put(constant, memories["dram", 0])
             for constant in ends.get(position, ()):
                 _give_back(memories["dram", 0], constant.address, constant.data.nbytes)
             step = steps[site]
             if step is None:
                 continue
             try:
-                step(turn)
+                with np.errstate(all="ignore"):  # as the machine, whose numbers overflow silently
+                    step(turn)
             except NoSuchRow as wrong:
-                origin = dict(enumerate(program.origins)).get(line.sites[site].instruction.origin)
-                node = "" if origin is None else f"{origin.node} ({origin.kind})"
-                raise NoSuchRow(wrong.index, wrong.rows, node) from None
-    outputs = {port.name: _read_output(port, memories) for port in program.outputs}
-    return Run(_sized(program, outputs), probed)
+                raise _of_node(wrong, program, line.sites[site].instruction) from None
+            if probed:
+                yield dict(probed)
+                probed.clear()
+
+    def results() -> dict[str, Array]:
+        return _sized(program, {p.name: _read_output(p, memories) for p in program.outputs})
+
+    return Run(parts(), results)
+
+
+def _of_node(wrong: NoSuchRow, program: Program, instruction: Instruction) -> NoSuchRow:
+    """`wrong` with the node whose instruction met it."""
+    origin = dict(enumerate(program.origins)).get(instruction.origin)
+    node = "" if origin is None else f"{origin.node} ({origin.kind})"
+    return NoSuchRow(wrong.index, wrong.rows, node)
+
+
+def _put(constant: Constant, memory: Bytes) -> None:
+    raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+    memory[constant.address : constant.address + raw.size] = raw
 
 
 def _constants_in_use(

@@ -179,13 +179,13 @@ def judge(made: api.ExpectedValue, reference: Array) -> Deviation:
     # What is stored in a narrower type is compared with the reference rounded to it: no value of
     # that type could come nearer.
     doubles = made.rounded is None and reference.dtype == np.float64
-    kind = np.dtype(np.float32) if doubles else NUMPY[made.rounded] if made.rounded else exact.dtype
+    kind = np.dtype(np.float32) if doubles else NUMPY.get(made.rounded or "", exact.dtype)
     cuts = list(_blocks(exact.size))
     spread = _spread(_as_type(exact[cut], kind) for cut in cuts)
     worst, sharp = (0.0, 0.0, -1.0), 0
     for cut in cuts:
         part, excused = exact[cut], known[cut]
-        if kind != exact.dtype:
+        if doubles or made.rounded is not None:
             excused = _rounded_error(part, excused, kind)
         if doubles:
             excused = np.where(api.beyond_fp32(part), np.inf, excused)
@@ -351,17 +351,17 @@ def deviation(pair: api.StoredTensorCheck) -> Deviation:
     actual, expected, bound = (a.ravel() for a in (pair.actual, pair.expected, pair.error))
     cuts = list(_blocks(bound.size))
 
-    def known(cut: slice) -> Array:
+    def bounded(cut: slice) -> Array:
         found: Array = np.isfinite(bound[cut]) & np.isfinite(expected[cut].astype(np.float64))
         return found
 
-    count = max(1, sum(int(np.count_nonzero(known(cut))) for cut in cuts))
+    count = max(1, sum(int(np.count_nonzero(bounded(cut))) for cut in cuts))
     factor = min(1.0, _USUAL + 1 / math.sqrt(count))
     off, excused = [], []
     for cut in cuts:
         single = np.minimum(bound[cut], _value_spacing(expected[cut]))  # a tie goes either way
-        off.append(_squares(differences(actual[cut], expected[cut])[known(cut)]))
-        excused.append(_squares(np.maximum(factor * bound[cut], single)[known(cut)]))
+        off.append(_squares(differences(actual[cut], expected[cut])[bounded(cut)]))
+        excused.append(_squares(np.maximum(factor * bound[cut], single)[bounded(cut)]))
     mean, usual = (math.sqrt(math.fsum(sums) / count) for sums in (off, excused))
     share = mean / usual if usual else 0.0
     if share <= worst.excess:
@@ -498,10 +498,10 @@ _AT_ONCE = 1 << 26
 class Checking:
     """Compares values of a program as they come."""
 
-    def __init__(self, reference: CutReference, outputs: Mapping[str, api.ExpectedValue]) -> None:
+    def __init__(self, reference: CutReference) -> None:
         self._reference = reference
-        self._made = dict(outputs)
-        """What is still to be compared; outputs also that no operator makes."""
+        self._made: dict[str, api.ExpectedValue] = {}
+        """What is still to be compared."""
         self._waiting: list[str] = []
         self._bytes = 0
         self._compared: dict[str, Compared] = {}
@@ -530,9 +530,20 @@ class Checking:
         self._waiting = [name for name in self._waiting if name in self._made]
         self._bytes = sum(self._made[name].values.nbytes for name in self._waiting)
 
-    def verdict(self, outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> Comparison:
-        """The verdict when all has come; `outputs` of the program at its end, and those that the
-        reference makes of the network's inputs alone."""
+    def verdict(
+        self,
+        outputs: Mapping[str, Array],
+        expected: Mapping[str, Array],
+        rest: Mapping[str, api.ExpectedValue],
+    ) -> Comparison:
+        """The verdict when all has come.
+
+        Args:
+            outputs: of the program at its end.
+            expected: those that the reference makes of the network's inputs alone.
+            rest: outputs that no operator makes.
+        """
+        self._made = {**rest, **self._made}
         self._compare(self._reference.names)
         found = {name: self._compared[name] for name in self._reference.names}
         verdict = with_stored(conclusion(found, expected), self._stored)

@@ -269,18 +269,18 @@ class Workbench:
         if compiled.recipe is not None:
             recipe = verify.as_named(compiled.recipe, model.proto)
             again = api.Recomputation(recipe, self._memo, reference.run_node)
-            parts, own = again.run(inputs, run.probed), again.observed
+            parts, own = again.run(inputs, run.take), again.observed
 
         def computed(key: str, make: Callable[[], verify.Arrays]) -> verify.Arrays:
             # Machines that compute the same integers need it once.
             with step(f"running parts of {model.name} in ONNX Runtime"):
                 return self._memo.get(f"{model.key} {key}".encode(), make)
 
-        rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
-        checking = verify.Checking(verify.CutReference(model.proto, own, computed), rest)
+        checking = verify.Checking(verify.CutReference(model.proto, own, computed))
         for part in parts:
             checking.take(part)
-        verdict = checking.verdict(run.outputs, whole)
+        rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
+        verdict = checking.verdict(run.outputs, whole, rest)
         if point.dtype != "int8":
             return verdict
         with step(f"running {model.name} in ONNX Runtime as it was"):

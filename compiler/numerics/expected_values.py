@@ -191,7 +191,10 @@ class Recomputation:
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetics(recipe)
         self.copies = _stored_copies(recipe, self.machine.tensors)
-        self._last_used = _last_used(recipe)
+        self._last_used = _last_used(recipe, self.copies)
+        self._take: Callable[[str], Array]
+        self._taken: dict[str, dict[str, Array]] = {}
+        """By buffer, tensors that the program has stored."""
         nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
         places = ((nest, function_of(nest).place) for nest in nests)
         forms = {
@@ -212,52 +215,61 @@ class Recomputation:
         return {held.name: held.dtype for name in names for held in self.recipe.known[name]}
 
     def run(
-        self, inputs: Mapping[str, Array], stored: Mapping[str, Array]
+        self, inputs: Mapping[str, Array], stored: Callable[[str], Array]
     ) -> Iterator[ExpectedValues]:
         """Expected values of all tensors with a name in the model, and of each stored tensor, in
         parts: each is told once.
 
         Args:
             inputs: the network's inputs by name, in their shapes.
-            stored: every tensor that a step stores, raw, by name.
+            stored: gives a tensor that a step stores, raw, by its name; each is asked for once.
         """
         graph = self.recipe.graph
+        self._take = stored
         for name in graph.inputs:
             feed_one(graph, name, inputs[name], self.machine.tensors)
             seen = shown(graph, name, self.machine.tensors)
             self.found.inputs[name] = seen.astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
-        yield self._told()
+        yield self._found_so_far()
         done = iter(self._last_used)
         for stage in self.recipe.stages:
             again = True
             for nest in stage.nests:
-                self._compute(nest, stage, stored)
+                self._compute(nest, stage)
                 self._record_source_values(nest.tensor)
-                yield self._told(next(done))
+                yield self._found_so_far(next(done))
             if stage.nests:
                 continue
             if stage.host is not None and stage.host.pick is not None:
                 self._move_rows(stage.host.outputs[0], stage.host.pick)
             else:
-                again = self._take_host(stage, stored)
+                again = self._take_host(stage)
             for name in stage.computed_tensors:
                 self._record_source_values(name, as_stored=not again)
-            yield self._told(next(done))
+            yield self._found_so_far(next(done))
         constants = (tensor.name for tensor in graph.tensors.values() if tensor.exact is not None)
         self._note_lost_constants(constants, self.machine.tensors, self.model.tensors)
-        yield self._told()
+        yield self._found_so_far()
 
-    def _told(self, used_up: Iterable[str] = ()) -> ExpectedValues:
+    def _found_so_far(self, used_up: Iterable[str] = ()) -> ExpectedValues:
         """What was found since the last time; buffers that are `used_up` are dropped."""
         for buffer in used_up:
             self.machine.drop(buffer)
             self.model.drop(buffer)
             self.unfed.pop(buffer, None)
-        told, self.found = self.found, ExpectedValues()
-        return told
+            self._taken.pop(buffer, None)
+        found, self.found = self.found, ExpectedValues()
+        return found
 
-    def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
+    def _stored(self, name: str) -> Array:
+        """A tensor as the program stores it."""
+        taken = self._taken.setdefault(self.recipe.graph.buffer_of(name), {})
+        if name not in taken:
+            taken[name] = self._take(name)
+        return taken[name]
+
+    def _compute(self, nest: Nest, stage: Stage) -> None:
         """Compute a nest in both arithmetics. Stored values of the program replace the machine's at
         once: later operators start from them."""
         name, machine, model = nest.tensor, self.machine, self.model
@@ -277,15 +289,16 @@ class Recomputation:
         self._round_as_model(name)
         if name not in stage.stored:
             machine.set_error(name, error)
-            self._take_copies(name, stored)
+            self._take_copies(name)
             return
         expected = machine.tensors[name].copy()
         by = self.forms.get(name, "")
-        self.found.stored.append(StoredTensorCheck(name, stored[name], expected, error, by))
-        machine.tensors[name][...] = stored[name]
+        actual = self._stored(name)
+        self.found.stored.append(StoredTensorCheck(name, actual, expected, error, by))
+        machine.tensors[name][...] = actual
         machine.set_error(name, None)
 
-    def _take_copies(self, name: str, stored: Mapping[str, Array]) -> None:
+    def _take_copies(self, name: str) -> None:
         """What is not stored is, as far as it is unsure, what a stored copy of it says: some read
         the copy, and must not get another version of the same value."""
         for copy in self.copies.get(self.recipe.graph.buffer_of(name), ()):
@@ -296,9 +309,9 @@ class Recomputation:
             values = over_loops(self.machine.tensors[read.tensor], read, copy)
             copied = np.empty(values.shape, values.dtype)
             if read.scale == copy.scale:
-                copied[...] = stored[copy.tensor]
+                copied[...] = self._stored(copy.tensor)
             else:
-                real = stored[copy.tensor].astype(np.float32)
+                real = self._stored(copy.tensor).astype(np.float32)
                 encode(real, code(read.scale, read.zero), copied)
             with np.errstate(invalid="ignore"):
                 off = np.abs(copied.astype(np.float64) - values.astype(np.float64))
@@ -368,12 +381,12 @@ class Recomputation:
             with_rows(pick, tensors[name], tensors)
             values.set_error(name, found if found.any() else None)
 
-    def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
+    def _take_host(self, stage: Stage) -> bool:
         """Take the results of a host call; whether they are recomputed, because the call read or
         wrote values that the program rounded and the model does not name."""
         for name in stage.stored:
-            self.machine.tensors[name][...] = stored[name]
-            self.model.tensors[name][...] = stored[name]
+            self.machine.tensors[name][...] = self._stored(name)
+            self.model.tensors[name][...] = self._stored(name)
             self.model.set_error(name, host_error(self.model.tensors[name]))
         node = stage.host
         if node is None or self.host is None:
@@ -381,7 +394,7 @@ class Recomputation:
         read, errors = self._as_model_reads([Access(n, ()) for n in node.inputs], node.origin)
         wide = [read[name] for name in node.inputs]
         spreads = [errors[name] for name in node.inputs]
-        whole = any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored)
+        whole = any(NAMES[self._stored(name).dtype] not in FLOATS for name in stage.stored)
         ties = tied(self.host, node.payload, wide) if whole else []
         named = all(self.recipe.known.get(name) for name in node.outputs)
         rounds = not self.bypassed.isdisjoint(node.outputs)
@@ -489,12 +502,19 @@ class Recomputation:
         )
 
 
-def _last_used(recipe: VerificationPlan) -> list[list[str]]:
-    """By nest or other step, buffers that no later one touches."""
+def _last_used(recipe: VerificationPlan, copies: Mapping[str, Sequence[Nest]]) -> list[list[str]]:
+    """By nest or other step, buffers that no later one touches, not even as stored `copies`."""
     last: dict[str, int] = {}
     count = 0
     for stage in recipe.stages:
-        steps = [[nest.tensor, *(access.tensor for access in nest.reads)] for nest in stage.nests]
+        steps = [
+            [
+                nest.tensor,
+                *(access.tensor for access in nest.reads),
+                *(copy.tensor for copy in copies.get(recipe.graph.buffer_of(nest.tensor), ())),
+            ]
+            for nest in stage.nests
+        ]
         given = () if stage.host is None else (*stage.host.inputs, *stage.host.outputs)
         for names in steps or [[*stage.stored, *stage.computed_tensors, *given]]:
             last |= dict.fromkeys(map(recipe.graph.buffer_of, names), count)

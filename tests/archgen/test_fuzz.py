@@ -25,6 +25,7 @@ from fuzzing.shrink import shrunk
 
 from archgen.toolchain import STANDARD
 from compiler.errors import DoesNotFit
+from simmodel.execute import Run
 
 BROKEN, SHARE = 30, 10
 """Damaged files, and how many of them are one test."""
@@ -121,7 +122,7 @@ def test_judge_finds_wrong_values(tmp_path: Path) -> None:
     def off(*given: Any) -> Any:
         run = STANDARD.execute(*given)
         moved = {name: value + np.asarray(9, value.dtype) for name, value in run.outputs.items()}
-        return replace(run, outputs=moved)
+        return Run(iter([run.probed]), lambda: moved)
 
     case = a_case()
     assert judged(case, tmp_path / "m").kind == "right"

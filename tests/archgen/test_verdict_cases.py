@@ -85,11 +85,9 @@ def unwritten(*given: Any) -> Run:
         flat[-max(1, flat.size // 4) :] = 0
         return flat.reshape(values.shape)
 
-    return replace(
-        run,
-        outputs={name: without(values) for name, values in run.outputs.items()},
-        probed={name: without(values) for name, values in run.probed.items()},
-    )
+    probed = {name: without(values) for name, values in run.probed.items()}
+    outputs = {name: without(values) for name, values in run.outputs.items()}
+    return Run(iter([probed]), lambda: outputs)
 
 
 def rolled(mask: Array) -> Array:

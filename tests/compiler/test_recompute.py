@@ -63,7 +63,7 @@ def expected_values(
 ) -> ExpectedValues:
     """All parts of a recomputation."""
     whole = ExpectedValues()
-    for part in Recomputation(recipe).run(feeds, stored):
+    for part in Recomputation(recipe).run(feeds, stored.__getitem__):
         for held in fields(part):
             ours, more = getattr(whole, held.name), getattr(part, held.name)
             if isinstance(ours, list):
@@ -293,7 +293,7 @@ def test_nothing_is_held_longer_than_somebody_reads_it() -> None:
     again = Recomputation(recipe)
     graph = recipe.graph
     made = [nest.tensor for stage in recipe.stages for nest in stage.nests]
-    for part in again.run(feeds, done.probed):
+    for part in again.run(feeds, done.take):
         if part.made:
             now = made.index(graph.outputs[0] if y in part.made else next(iter(part.made)))
             for name in made[: max(0, now)]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
 import pytest
 from handmade import ROWS, TILES, K, at, machine, pipeline, pipeline_answer, port, program, relay
 
+import simmodel.execute
+from simmodel.arch.lazy_array import LazyArray
 from simmodel.execute import execute
 from simmodel.isa import Arrive, Await, Copy, Fill, HostCall, Instruction, Loop, Sync
 from simmodel.isa.region import Operand, Ring
-from simmodel.program.program import Port, Program
+from simmodel.program.program import Constant, Port, Program
 from simmodel.verify import verify
 from simmodel.verify.happens_before import Stuck, random_order
 
@@ -174,3 +177,43 @@ def test_a_token_of_several_queues_is_refused_and_a_dry_one_is_stuck() -> None:
     waits = (Sync(engine="load", waits=(("a", 2),)), Sync(engine="store", signals=(("a", 1),)))
     with pytest.raises(Stuck, match="waits for a, which is never given"):
         execute(program(waits, tokens=({"a": 0},)), {}, machine())
+
+
+def test_constants_are_made_when_something_touches_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of a page each, copied one after the other, and one that nobody reads: the first is given
+    back before the second is made."""
+    size, events = mmap.PAGESIZE, list[str]()
+
+    def constant(name: str, address: int) -> Constant:
+        def make() -> Any:
+            events.append(name)
+            return np.full(size, ord(name), np.uint8)
+
+        return Constant(name, address, LazyArray((size,), np.dtype(np.uint8), make))
+
+    given_back = simmodel.execute._give_back
+    monkeypatch.setattr(
+        simmodel.execute, "_give_back",
+        lambda memory, start, count: (events.append("over"), given_back(memory, start, count)),
+    )  # fmt: skip
+    raw, signals = at("local", 0, (size,), "uint8"), (("in", 1),)
+    items: list[Instruction] = []
+    for index in range(2):
+        whole = at("dram", index * size, (size,), "uint8")
+        waits = (("out", 1),) if index else ()
+        items.append(Copy(engine="load", dst=raw, src=whole, waits=waits, signals=signals))
+        there = at("dram", (3 + index) * size, (size,), "uint8")
+        items.append(Copy(engine="store", dst=there, src=raw, waits=signals, signals=(("out", 1),)))
+    results = at("dram", 3 * size, (2 * size,), "uint8")
+    local, small = {"size": "8 KiB"}, {"size": "1 KiB"}
+    dram = {"size": "1 MiB", "bandwidth": "16 B/cycle"}
+    arch = machine(memories={"dram": dram, "local": local, "accumulators": small})
+    made = program(
+        tuple(items),
+        tokens=({"in": 0, "out": 0},),
+        constants=tuple(constant(n, i * size) for i, n in enumerate("abc")),
+        outputs=(Port("y", results, results.shape, "uint8"),),
+    )
+    got = execute(made, {}, arch)["y"]
+    assert got.tolist() == [ord("a")] * size + [ord("b")] * size
+    assert events == ["a", "over", "b", "over"]
