@@ -22,11 +22,9 @@ from archgen.lint import LintFinding, brief, findings, located
 from archgen.lint.rules import SEVERITIES
 from archgen.lint.subject import LintedMachine, energies_by_field
 from archgen.schema import Mistake
-from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
 from archgen.schema.rewritten import peaks
 from archgen.schema.tree import FilePosition, dotted
-from archgen.studies.file import study_schema
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -185,4 +183,8 @@ def schema(study: bool) -> None:
     archgen schema > archgen.schema.json
     archgen schema --study > study.schema.json
     """
-    click.echo(json.dumps(study_schema() if study else file_schema(), indent=2))
+    if study:
+        from archgen.studies.file import study_schema as file_schema
+    else:
+        from archgen.schema.json_schema import file_schema
+    click.echo(json.dumps(file_schema(), indent=2))
