@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 
 import click
 
@@ -22,6 +23,7 @@ from archgen.lint import LintFinding, brief, findings, located
 from archgen.lint.rules import SEVERITIES
 from archgen.lint.subject import LintedMachine, energies_by_field
 from archgen.schema import Mistake
+from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
 from archgen.schema.rewritten import peaks
 from archgen.schema.tree import FilePosition, dotted
@@ -183,8 +185,5 @@ def schema(study: bool) -> None:
     archgen schema > archgen.schema.json
     archgen schema --study > study.schema.json
     """
-    if study:
-        from archgen.studies.file import study_schema as file_schema
-    else:
-        from archgen.schema.json_schema import file_schema
-    click.echo(json.dumps(file_schema(), indent=2))
+    made = import_module("archgen.studies.file").study_schema() if study else file_schema()
+    click.echo(json.dumps(made, indent=2))
