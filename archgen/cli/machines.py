@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 
 import click
 
@@ -26,7 +27,6 @@ from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
 from archgen.schema.rewritten import peaks
 from archgen.schema.tree import FilePosition, dotted
-from archgen.studies.file import study_schema
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -185,4 +185,5 @@ def schema(study: bool) -> None:
     archgen schema > archgen.schema.json
     archgen schema --study > study.schema.json
     """
-    click.echo(json.dumps(study_schema() if study else file_schema(), indent=2))
+    made = import_module("archgen.studies.file").study_schema() if study else file_schema()
+    click.echo(json.dumps(made, indent=2))

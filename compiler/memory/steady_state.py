@@ -62,13 +62,13 @@ class Task:
     """Cycles of one turn without conflicts."""
     turns: float
     """In one phase."""
-    moved: Callable[[], Iterable[Stream]] = field(compare=False)
+    moved_bytes: Callable[[], Iterable[Stream]] = field(compare=False)
     """What makes `streams`: most ask for cycles alone."""
 
     @cached_property
     def streams(self) -> tuple[Stream, ...]:
         """What it moves in one turn."""
-        return tuple(self.moved())
+        return tuple(self.moved_bytes())
 
     @property
     def time(self) -> float:
@@ -134,11 +134,11 @@ def _transfer(
     """A copy of a whole slot to or from DRAM, next to the one that is used `now`."""
     rate = min(copy_rate(arch, arch.copy_[engine]), arch.dram_bytes_per_cycle)
 
-    def moved() -> Iterator[Stream]:
+    def moved_bytes() -> Iterator[Stream]:
         slot, low = tuple((turn + 1) % buffer.slots for turn in now), (0,) * SAMPLES
         yield Stream(buffer.name, write, buffer.bytes, slot, low, buffer.bytes)
 
-    return Task(engine, buffer.bytes / rate, turns, moved)
+    return Task(engine, buffer.bytes / rate, turns, moved_bytes)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class _Layer:
             left, right = streams(matrix, m, n, k * taps)
         whole = matrix.granularity == "conv" or nest.depthwise or engine == "vector"
 
-        def moved() -> Iterator[Stream]:
+        def moved_bytes() -> Iterator[Stream]:
             a = self._read(compute, 0, loops, 0)
             unrolled = batch * m * k * taps * size_of(dtype)
             yield replace(a, bytes=left * (a.bytes if whole else unrolled))
@@ -230,7 +230,7 @@ class _Layer:
             target = compute.writes if compute.sums is None else compute.sums
             yield self._result(compute, target, loops, 0)
 
-        return Task(engine, math.ceil(cycles / len(self.arch.units(engine))), turns, moved)
+        return Task(engine, math.ceil(cycles / len(self.arch.units(engine))), turns, moved_bytes)
 
     def _tail(
         self, compute: Compute, loops: Sequence[Range], turns: int, engine: str, late: int
@@ -244,7 +244,7 @@ class _Layer:
             cost = self.arch.factor(form, cost_of(form))
         cycles = cost * math.ceil(math.prod(sizes) / vector.lanes / vector.units)
 
-        def moved() -> Iterator[Stream]:
+        def moved_bytes() -> Iterator[Stream]:
             yield self._result(compute, compute.writes, loops, late)
             if product and compute.sums is not None:
                 yield self._result(compute, compute.sums, loops, late, write=False)
@@ -252,7 +252,7 @@ class _Layer:
                 for index in range(len(nest.operands)):
                     yield self._read(compute, index, loops, late)
 
-        return Task(engine, cycles, turns, moved)
+        return Task(engine, cycles, turns, moved_bytes)
 
     def _read(self, compute: Compute, index: int, loops: Sequence[Range], late: int) -> Stream:
         buffer, spans = compute.reads[index], touched(compute.nest.reads[index], loops)

@@ -95,6 +95,7 @@ class _Fusion:
         self.made, self.readers = producers(graph), readers(graph)
         self.private = private(graph)
         self.steps: list[Step | None] = list(graph.steps)
+        self.known: dict[str, list[tuple[_Mark, Mapping[str, Term]]]] = {}
 
     def graph(self) -> NestGraph:
         """The graph after all fusions that are cheaper."""
@@ -182,11 +183,8 @@ class _Fusion:
         if len(composites) > 1 or not real:  # integers are rounded between the steps
             return None
         leaves: dict[Access, str] = {}
-        term = normal(self._term(root, root.operands, cut, leaves))
-        for mark in self.marks:
-            found = match(mark.term, term, mark.operands)
-            if found is None:
-                continue
+        term = self._term(root, root.operands, cut, leaves)
+        for mark, found in self._meanings(term):
             named = {name: access for access, name in leaves.items()}
             operands = tuple(self._access_of_term(found[name], named) for name in mark.operands)
             origins = dict.fromkeys(o for each in parts for o in each.origin.split("+"))
@@ -199,6 +197,15 @@ class _Fusion:
             if ways[0].engine == "vector" and not unsupported(nest, self.tensors, self.arch):
                 return nest
         return None
+
+    def _meanings(self, term: Term) -> list[tuple[_Mark, Mapping[str, Term]]]:
+        """The marks that compute `term`, and what their names are there; many steps are alike."""
+        known = repr(term)
+        if known not in self.known:
+            plain = normal(term)
+            found = ((mark, match(mark.term, plain, mark.operands)) for mark in self.marks)
+            self.known[known] = [(mark, names) for mark, names in found if names is not None]
+        return self.known[known]
 
     def _term(
         self, nest: Nest, operands: tuple[Access, ...], cut: Cut, leaves: dict[Access, str]

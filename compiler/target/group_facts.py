@@ -96,6 +96,9 @@ class LayerFacts:
     def constants(self) -> tuple[ResidentConstant, ...]:
         """Constants that all tiles need alike."""
         layer, shape = self.layer, self.layer.result.shape
+        read = (access.tensor for nest in layer.nests for access in nest.reads)
+        if all(layer.tensors[name].data is None for name in read):
+            return ()
         column = roles(layer.head).col if layer.head.macs else None
         cut = [axis for axis in cut_axes(shape) if axis != column]  # none splits columns
         # One element that may lie anywhere: in what moves along with it, tiles differ.

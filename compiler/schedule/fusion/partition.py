@@ -187,6 +187,10 @@ class Outlined:
         return frozenset(first for name, first in self.names.items() if name in names)
 
 
+_WIRED = 1024
+"""Groups of which it is remembered how their layers hang together."""
+
+
 @dataclass
 class Outlines:
     """Outlines of groups; those of layers are worked out once."""
@@ -196,6 +200,11 @@ class Outlines:
     program they do, to a price it is enough that they are there."""
     _layers: dict[int, Outlined] = field(default_factory=dict)
     """By identity of a layer, which is kept so that its identity stays its own."""
+    _wired: dict[int, tuple[Sequence[Layer], Outline, Mapping[str, int], Mapping[str, int]]] = (
+        field(default_factory=dict)
+    )
+    """The same of the layers of the latest groups, which stay when something else of one changes:
+    those, then what `_wires` says."""
     _firsts: dict[Outline, Outlined] = field(default_factory=dict)
     _numbers: dict[Outline, int] = field(default_factory=dict)
 
@@ -209,19 +218,12 @@ class Outlines:
     def with_names(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
         """What all groups have in common that have the same schedules as `group`, and the tensors
         and the buffers to which its numbers belong."""
-        names: dict[str, int] = {}
-        buffers: dict[str, int] = {}
-        layers = []
-        for layer in group.layers:
-            outlined = self.layer(layer)
-            wires = [
-                (
-                    names.setdefault(name, len(names)),
-                    *(buffers.setdefault(buffer, len(buffers)) for buffer in lies),
-                )
-                for name, *lies in outlined.wires
-            ]
-            layers.append((outlined.number, *wires))
+        found = self._wired.get(id(group.layers))
+        if found is None:
+            if len(self._wired) >= _WIRED:
+                del self._wired[next(iter(self._wired))]
+            found = self._wired[id(group.layers)] = group.layers, *self._wires(group.layers)
+        _, layers, names, buffers = found
         results = tuple(names[name] for name in group.results)
         rows = ((names.get(name, -1), row) for name, row in group.residency.items())
         reserved = tuple(sorted(group.reserved.items()))
@@ -230,6 +232,26 @@ class Outlines:
         sliced = (name for name, home in group.shared.items() if home.slices > 1)
         starts = tuple(group.tensors[name].storage.offset for name in sliced)
         return (*layers, results, reserved, placed, starts), tuple(names), tuple(buffers)
+
+    def _wires(
+        self, layers: Sequence[Layer]
+    ) -> tuple[Outline, Mapping[str, int], Mapping[str, int]]:
+        """The layers by number, and the numbers of their tensors and of the buffers in which these
+        lie: each with a number in the order in which it is met."""
+        names: dict[str, int] = {}
+        buffers: dict[str, int] = {}
+        found = []
+        for layer in layers:
+            outlined = self.layer(layer)
+            wires = [
+                (
+                    names.setdefault(name, len(names)),
+                    *[buffers.setdefault(buffer, len(buffers)) for buffer in lies],
+                )
+                for name, *lies in outlined.wires
+            ]
+            found.append((outlined.number, *wires))
+        return tuple(found), names, buffers
 
     def layer(self, layer: Layer) -> Outlined:
         """What is known of one layer."""
