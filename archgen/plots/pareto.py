@@ -23,6 +23,8 @@ from simmodel.arch.record import Arch
 _LOG_FROM = 30.0
 _MOST_NAMES = 6
 """Points of a front beyond which names are numbers with a key below."""
+_MOST_DOTS = 40
+"""Points of a panel beyond which names would lie on some of them."""
 _MOST_LEFT_OUT, _LETTERS = 4, 52
 """Points without values that are named, and letters of a line of that."""
 _LINE = 0.2
@@ -40,10 +42,10 @@ def pareto_figure(
 
     Less is better, but in the columns of `better` more. Points on the front are named where there
     is room, by what was swept where `archs` (machines by name) tells that, else by machine; names
-    of more than six are numbers, the quickest first, with a key below. Those that another one
-    dominates are grey. Of equal points one is named. What runs gave stands beside estimates, as
-    stars. Points without both values are named below their panel, with what became of them.
-    Raises KeyError for a column that the frame does not have.
+    of more than six, or among many points, are numbers, the quickest first, with a key below.
+    Those that another one dominates are grey. Of equal points one is named. What runs gave stands
+    beside estimates, as stars. Points without both values are named below their panel, with what
+    became of them. Raises KeyError for a column that the frame does not have.
     """
     if missing := [name for name in (x, y) if name not in frame]:
         raise KeyError(f"no column {missing[0]!r} in this frame")
@@ -68,13 +70,16 @@ def pareto_figure(
     title(figure, saying(what, along if on else ""))
     if any(run_of(row) for row in rows):
         handles.append(Line2D([], [], **RUN, color=BLUE, label="run in full"))
-    if max(map(len, fronts_of), default=0) > _MOST_NAMES:
+    most = max(map(len, fronts_of), default=0)
+    numbered = most > _MOST_NAMES or max(map(len, loads.values()), default=0) > _MOST_DOTS
+    if numbered:
         every = dict.fromkeys(name for own in fronts_of for _, name in own)
         key = {name: str(n) for n, name in enumerate(every, 1)}
         handles += [Line2D([], [], ls="", label=f"{n}  {name}") for name, n in key.items()]
         fronts_of = [[(place, key[name]) for place, name in own] for own in fronts_of]
-        figure.set_figheight(figure.get_figheight() + _LINE * len(handles) / 3)
-    legend(figure, handles, legend_text)
+    lines = legend(figure, handles, legend_text)
+    if numbered:
+        figure.set_figheight(figure.get_figheight() + _LINE * lines)
     figure.draw_without_rendering()
     for axes, own_names in zip(grid, fronts_of, strict=True):
         write_names(axes, own_names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -117,11 +118,11 @@ def folded(text: str, letters: int) -> str:
     return textwrap.fill(apart, letters).replace("\0 ", "").replace("\0", "")
 
 
-def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6) -> None:
+def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6) -> int:
     """A legend below the panels under the words `text`, in as many columns as there is room for,
-    `most` at most."""
+    `most` at most; gives its lines."""
     if not handles:
-        return
+        return 0
     longest = max(len(str(each.get_label())) for each in handles) * LETTER + 0.5
     columns = max(1, min(len(handles), most, int(figure.get_figwidth() / longest)))
     drawn = figure.legend(
@@ -129,6 +130,7 @@ def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6
         title=folded(text, int(figure.get_figwidth() / LETTER)) or None, title_fontsize=8,
     )  # fmt: skip
     drawn.get_title().set_color(MUTED)
+    return math.ceil(len(handles) / columns)
 
 
 def title(figure: Figure, text: str) -> None:
@@ -196,6 +198,8 @@ _OPEN = {
     PAPER: f"var(--figure-paper, {PAPER})",
     MUTED: f"var(--figure-muted, {MUTED})",
 }
+_SVG_DPI = 72
+"""Of matplotlib's drawings as SVG."""
 _NAMED = re.compile(r'(\bid="|href="#|url\(#)')
 _SIZE = re.compile(r'width="([\d.]+)pt" height="[\d.]+pt"')
 _FOR_ALL = re.compile(r"<style[^>]*>\*\{([^}]*)\}</style>")
@@ -210,6 +214,7 @@ def as_svg(figure: Figure) -> str:
     Ids are unique to the figure's content. Its title describes it to those who cannot see it.
     """
     target = StringIO()
+    laid_out(figure, _SVG_DPI)
     with rc_context(SALT):
         figure.savefig(target, format="svg", transparent=True, metadata=NO_DATE["svg"])
     text = target.getvalue()

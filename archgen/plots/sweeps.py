@@ -154,11 +154,20 @@ def _finding(axis: StudyAxis, lines: Sequence[SliceLine]) -> str:
     low, high = min(changes), max(changes)
     if max(abs(low), abs(high)) < _NOTHING:
         return f"{named}: no change of time"
+    best = {axis.value(min(line.slice.rows, key=_time)) for line in lines}
+    value = best.pop() if len(best) == 1 else None
+    at = "" if value is None or value in ends else f", the least with {axis.shown(value)}"
     if high <= 0 or low >= 0:
         ends_of = sorted({round(100 * abs(change)) for change in (low, high)})
         amount, how = " to ".join(map(str, ends_of)), "less" if high <= 0 else "more"
-        return f"{named}: {amount} % {how} time"
-    return f"{named}: {100 * -low:.0f} % less to {100 * high:.0f} % more time"
+        return f"{named}: {amount} % {how} time{at}"
+    return f"{named}: {100 * -low:.0f} % less to {100 * high:.0f} % more time{at}"
+
+
+def _time(row: Record) -> float:
+    """Latency, of a point that has none without end; what is nothing apart is equal."""
+    time = LATENCY.of(row)
+    return round(math.log(time) / _NOTHING) if time > 0 else math.inf
 
 
 _NOTHING = 0.01

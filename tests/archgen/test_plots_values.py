@@ -209,6 +209,18 @@ def test_labels_cover_no_point_and_no_label() -> None:
     assert not any(box.contains(*spot) for box in boxes for spot in spots)
 
 
+def test_among_many_points_names_are_numbers_with_a_key() -> None:
+    best: list[Row] = [{"arch": "small", "latency_ms": 2.0, "area_mm2": 1.0},
+                       {"arch": "quick", "latency_ms": 1.0, "area_mm2": 2.0}]  # fmt: skip
+    rest: list[Row] = [
+        {"arch": f"m{i}", "latency_ms": 2 + i / 40, "area_mm2": 2.5} for i in range(40)
+    ]
+    figure = pareto_figure(results(*best, *rest))
+    assert {"1", "2"} <= {text.get_text() for text in figure.axes[0].texts}
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key[-2:] == ["1  quick", "2  small"]
+
+
 def test_the_tornado_sorts_by_what_matters() -> None:
     rows = [
         {"parameter": "small", "low_value": "1", "high_value": "2", "low": 0.01, "high": -0.02},

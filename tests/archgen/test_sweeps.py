@@ -101,7 +101,8 @@ def test_networks_are_lines_of_one_setting() -> None:
     frame, archs = study(SIZES, [4.0, 8.0], [16], ("a", "b"))
     figure = sweep_figure(frame, archs, SIZE)
     assert figure.get_suptitle() == (
-        "local.size 64 KiB to 512 KiB: 50 % less time at dram.bandwidth 8 GB/s"
+        "local.size 64 KiB to 512 KiB: 50 % less time, the least with 256 KiB at dram.bandwidth "
+        "8 GB/s"
     )
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     assert said[:2] == ["a", "b"] and "2 more lines not drawn" in said
