@@ -292,5 +292,5 @@ def test_what_is_wrong_is_left_to_onnx_runtime(operator: str) -> None:
 def test_a_node_without_a_name_is_named_by_what_it_makes() -> None:
     feeds = {"a": np.ones(4, np.float32), "i": np.asarray([7])}
     proto = model(helper.make_node("Gather", ["a", "i"], ["y"]), feeds)
-    with pytest.raises(ModelError, match="cannot run the Gather that makes 'y': .*idx=7"):
+    with pytest.raises(ModelError, match=r"the Gather that makes 'y': .*idx=7"):
         run_reference(proto, feeds)
