@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -16,7 +18,7 @@ from host_only import invoke, small_model
 from role_nets import STREAMING, net, saved
 
 import archgen
-from archgen.cli.main import VERBS, main
+from archgen.cli.main import VERBS, complain, main
 from archgen.process.internal_errors import error_line, written
 from compiler.errors import UnsupportedModel, on
 from compiler.frontend.rewrite import static_shape
@@ -86,6 +88,20 @@ def test_what_looks_at_files_alone_imports_no_arithmetic_and_no_processes() -> N
     asked = ("--version", "check soma-edge", "lint soma-edge", "schema")
     assert imported(slow, *asked) == {each: [] for each in asked}
     assert imported((*slow, "rich", "pydantic"), "--help") == {"--help": []}
+
+
+def test_names_that_a_terminal_has_no_letters_for_are_spelled_out(tmp_path: Path) -> None:
+    path = tmp_path / "\u00e9.yaml"
+    path.write_text("extends: mcu-npu\nname: mine\n")
+    command = [sys.executable, "-c", "from archgen.cli.main import main; main()", "lint", str(path)]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, capture_output=True, text=True, env=ascii_only)
+    assert r"\xe9.yaml" in result.stdout, result.stderr
+
+
+def test_a_full_disk_is_no_error_of_archgen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert complain(OSError(errno.ENOSPC, "No space left on device")) == 2
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
 def test_compile_takes_roles(tmp_path: Path) -> None:
