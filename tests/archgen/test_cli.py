@@ -92,7 +92,7 @@ def test_what_looks_at_files_alone_imports_no_arithmetic_and_no_processes() -> N
 
 def test_names_that_a_terminal_has_no_letters_for_are_spelled_out(tmp_path: Path) -> None:
     path = tmp_path / "\u00e9.yaml"
-    path.write_text("extends: mcu-npu\nname: mine\n")
+    path.write_text("extends: mcu-npu\nname: mine\nvector: {types: [int8, uint8, int16, int32]}\n")
     command = [sys.executable, "-c", "from archgen.cli.main import main; main()", "lint", str(path)]
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
     result = subprocess.run(command, capture_output=True, text=True, env=ascii_only)
