@@ -6,6 +6,7 @@ comes of it is a program and a machine like any others.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import zipfile
@@ -77,7 +78,7 @@ def read_assembly(path: str | PathLike[str]) -> Program:
         return _read_constant_archive(named[-1])
 
     try:
-        return parse_program(source.read_text(encoding="utf-8-sig"), opened=opened)
+        return parse_program(_regular(source).read_text(encoding="utf-8-sig"), opened=opened)
     except UnicodeDecodeError:
         raise AssemblyError(f"{source}: is neither a loadable nor text of assembly") from None
     except ParseError as mistake:
@@ -266,11 +267,18 @@ def _wrong_states(program: Program, states: Mapping[str, str]) -> Iterator[str]:
             yield f"{given!r} cannot be {made!r} in the next inference: they are {pair}"
 
 
+def _regular(path: Path) -> Path:
+    """`path`. Raises OSError where it is a device or a pipe, whose end may never come."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path
+
+
 def read(path: str | PathLike[str]) -> Loaded:
     """Read a loadable without a look at what its program does. Raises as `load`."""
     name = fspath(path)
     try:
-        found = from_bytes(Path(path).read_bytes())
+        found = from_bytes(_regular(Path(path)).read_bytes())
         arch = _machine(found)
         return Loaded(found.program, arch, dict(found.states), found.fingerprint, found.ports)
     except LoadableError as wrong:

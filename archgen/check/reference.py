@@ -26,6 +26,7 @@ from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from archgen.check.exact_products import serialized_with_exact_products, with_exact_products
+from archgen.models.damage import called
 from archgen.models.load import ModelError
 from archgen.models.roles import InferredRoles, Role, infer_roles
 from archgen.process.files import remembered
@@ -311,9 +312,9 @@ def _refused(proto: onnx.ModelProto, why: BaseException) -> str:
     if found is None:
         return f"ONNX Runtime cannot run {proto.graph.name!r}: {why}"
     kind, name, reason = found
-    domains = (n.domain for n in proto.graph.node if (n.name, n.op_type) == (name, kind))
-    operator = f"{next(domains, '') or 'ai.onnx'}.{kind}"
-    return f"{proto.graph.name}: ONNX Runtime cannot run node {name!r} ({operator}): {reason}"
+    nodes = [called(n) for n in proto.graph.node if (n.name, n.op_type) == (name, kind)]
+    which = " or ".join(nodes[:3]) or f"node {name!r} ({kind})"
+    return f"{proto.graph.name}: ONNX Runtime cannot run {which}: {reason}"
 
 
 def _failure(why: BaseException, what: str) -> str:

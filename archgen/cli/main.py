@@ -8,6 +8,7 @@ traceback; an error of archgen's own ends as one line that names a file to repor
 
 from __future__ import annotations
 
+import errno
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -121,6 +122,8 @@ def complain(mistake: Exception) -> int:
 
 def is_user_error(mistake: Exception) -> bool:
     """Whether `mistake` is about what the user gave rather than about archgen."""
+    if isinstance(mistake, OSError) and mistake.errno == errno.ENOSPC:
+        return True
     for module, names in USER_ERRORS.items():
         loaded = sys.modules.get(module)
         if loaded and any(isinstance(mistake, getattr(loaded, name)) for name in names):

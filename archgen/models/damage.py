@@ -96,8 +96,8 @@ def _made_twice(graph: onnx.GraphProto) -> Iterator[str]:
     for node in graph.node:
         for name in filter(None, node.output):
             if name in makers:
-                yield f"{_called(node)} makes {name!r}, and so do {makers[name]}"
-            makers[name] = f"the results of {_called(node)}"
+                yield f"{called(node)} makes {name!r}, and so do {makers[name]}"
+            makers[name] = f"the results of {called(node)}"
 
 
 def _tensor_damages(tensor: TensorProto, what: str) -> Iterator[str]:
@@ -138,7 +138,7 @@ def _attribute_damages(node: onnx.NodeProto, versions: Versions) -> Iterator[str
         if attribute.type != wanted:
             held, expected = map(_attribute_type_text, (attribute.type, wanted))
             yield (
-                f"{_called(node)}: its attribute {attribute.name!r} holds {held} "
+                f"{called(node)}: its attribute {attribute.name!r} holds {held} "
                 f"where {expected} belongs"
             )
 
@@ -157,11 +157,12 @@ def _cycle_mistakes(nodes: Sequence[onnx.NodeProto], where: str = "") -> Iterato
         for index, node in enumerate(nodes)
     }
     if cycle := _cycle(before):
-        shown = _chain([_called(nodes[index]) for index in cycle])
+        shown = _chain([called(nodes[index]) for index in cycle])
         yield f"{where}nodes wait for each other in a circle: {shown}"
 
 
-def _called(node: onnx.NodeProto) -> str:
+def called(node: onnx.NodeProto) -> str:
+    """How messages name a node that may have no name."""
     operator = operator_name(node.op_type, node.domain)
     made = next(filter(None, node.output), "nothing")
     return at_node(node.name, operator) if node.name else f"the {operator} that makes {made!r}"

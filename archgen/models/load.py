@@ -418,6 +418,8 @@ def load_calibration(path: str | Path | None) -> StoredArrays | None:
 @contextmanager
 def _open_npz(path: Path, what: str) -> Iterator[zipfile.ZipFile]:
     """The file at `path`; within, what is wrong with it is a ModelError."""
+    if path.exists() and not path.is_file():
+        raise ModelError(f"{what} {path}: not a regular file")
     try:
         with path.open("rb") as file:
             if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:

@@ -42,8 +42,8 @@ def saved(mistake: BaseException, about: Mapping[str, Any]) -> Path:
 
     Raises OSError where none can be written.
     """
-    with NamedTemporaryFile("w", prefix="archgen-error-", suffix=".txt", delete=False) as file:
-        file.write(written(mistake, about))
+    with NamedTemporaryFile(prefix="archgen-error-", suffix=".txt", delete=False) as file:
+        file.write(written(mistake, about).encode(errors="backslashreplace"))
     return Path(file.name)
 
 

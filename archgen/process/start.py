@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import warnings
+from io import TextIOWrapper
 from typing import Any
 
 _ALLOCATIONS = 200_000
@@ -32,7 +34,11 @@ def collect_rarely() -> None:
 
 
 def say_plainly() -> None:
-    """Let warnings of damaged files be one line each on standard error."""
+    """Let warnings of damaged files be one line each on standard error, and names that a terminal
+    has no letters for be spelled out."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     others = warnings.formatwarning
 
     def text(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
 import re
 import subprocess
 import sys
 import traceback
+import warnings
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import onnx_ir as ir
@@ -16,8 +20,10 @@ from host_only import invoke, small_model
 from role_nets import STREAMING, net, saved
 
 import archgen
-from archgen.cli.main import VERBS, main
+from archgen.cli.main import VERBS, complain, main
+from archgen.cli.terminal import show
 from archgen.process.internal_errors import error_line, written
+from archgen.process.start import say_plainly
 from compiler.errors import UnsupportedModel, on
 from compiler.frontend.rewrite import static_shape
 from compiler.passes import PassFailed
@@ -87,6 +93,24 @@ def test_what_looks_at_files_alone_imports_no_arithmetic_and_no_processes() -> N
     asked = ("--version", "check soma-edge", "lint soma-edge", "schema")
     assert imported(slow, *asked) == {each: [] for each in asked}
     assert imported((*slow, "rich", "pydantic"), "--help") == {"--help": []}
+
+
+def test_names_that_a_terminal_has_no_letters_for_are_spelled_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(told, encoding="ascii"))
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    say_plainly()
+    show([], ["\u00e9.onnx"])
+    sys.stdout.flush()
+    assert told.getvalue() == rb"\xe9.onnx" + os.linesep.encode()
+
+
+def test_a_full_disk_is_no_error_of_archgen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert complain(OSError(errno.ENOSPC, "No space left on device")) == 2
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
 def test_compile_takes_roles(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper, parser
 from role_nets import model, saved
 
+import archgen
 from archgen.check.reference import run_reference
 from archgen.cli.models import models
-from archgen.models.load import ModelError, SourceModel, open_model
+from archgen.models.load import ModelError, SourceModel, load_calibration, open_model
 from archgen.studies.design import designed, points
 from archgen.zoo.catalog import build
 from compiler.api import is_outside, load, numbers_in, prepared
@@ -247,8 +248,12 @@ def test_wrong_files_are_explained(tmp_path: Path, content: bytes | None, words:
 
 def test_what_is_no_file_is_not_read() -> None:
     """Its end may never come."""
-    with pytest.raises(ModelError, match="not a regular file"):
-        open_model("/dev/zero")
+    for opened in (open_model, load_calibration):
+        with pytest.raises(ModelError, match="not a regular file"):
+            opened("/dev/zero")
+    for read in (archgen.load, archgen.read_assembly):
+        with pytest.raises(OSError, match="not a regular file"):
+            read("/dev/zero")
 
 
 @pytest.mark.parametrize(("change", "words"), BROKEN)

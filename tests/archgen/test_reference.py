@@ -287,3 +287,10 @@ def test_what_is_wrong_is_left_to_onnx_runtime(operator: str) -> None:
         run_reference(proto, {"a": LEFT})
     with pytest.raises(NoPayload, match="no model for ONNX Runtime"):
         run_node(b"\xff" + operator.encode(), [LEFT])
+
+
+def test_a_node_without_a_name_is_named_by_what_it_makes() -> None:
+    feeds = {"a": np.ones(4, np.float32), "i": np.asarray([7])}
+    proto = model(helper.make_node("Gather", ["a", "i"], ["y"]), feeds)
+    with pytest.raises(ModelError, match=r"the Gather that makes 'y': .*idx=7"):
+        run_reference(proto, feeds)
