@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 88_587, "files": 423, "thin files": 3, "lines of tests": 39_058,
+    "lines": 90_330, "files": 425, "thin files": 3, "lines of tests": 39_670,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -31,6 +31,9 @@ Raised for whole LLMs, many cores and what is guessed: iterations that repeat ar
 Then for equal layers that are emitted once (290), more that int8 networks multiply and windows of
 band matrices (390), modules without numpy, for a quick start (150), what DRAM loses (100), splits
 that are priced at once (95), uses of a token by kind (85).
+Then for groups that repeat and are not simulated (`simmodel.machine.seams`, 580), values that are
+compared and forgotten one after another (340), inferences that follow each other (270), Fourier
+transforms, computed weights and uneven resizes (240), answers that say what to type next (140).
 """
 THIN = 60
 VAGUE = frozenset({
