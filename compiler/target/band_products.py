@@ -60,7 +60,7 @@ def as_windows(
     new: dict[str, Tensor] = {}
     # One border for all: what is read with two stays in no place on chip.
     pad = None if all(band.inside(matrix.shape[1]) for band in found) else 0.0
-    windows = tuple(_window(nest, axis, band, pad, {**tensors, **new}, new) for band in found)
+    windows = tuple(_band_window(nest, axis, band, pad, {**tensors, **new}, new) for band in found)
     known = {**tensors, **new}
     if any(vector_lacks(each, known, arch, finishing=False) is not None for each in windows):
         return ()
@@ -106,7 +106,7 @@ class _Band:
         return found.reshape(-1, self.period, self.width)
 
 
-def _window(
+def _band_window(
     nest: Nest, axis: int, band: _Band, pad: float | None,
     tensors: Mapping[str, Tensor], new: dict[str, Tensor],
 ) -> Nest:  # fmt: skip

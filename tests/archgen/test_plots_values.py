@@ -115,7 +115,8 @@ def levels() -> Frame:
 
 
 def test_throughput_is_drawn_below_its_bound() -> None:
-    axes = throughput_figure(results({"throughput_ips": 50.0, "efficiency": 0.5})).axes[0]
+    row: Row = {"throughput_ips": 50.0, "latency_ms": 20.0, "efficiency": 0.5}
+    axes = throughput_figure(results(row)).axes[0]
     assert lengths(axes, 0) == [50.0]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == [100.0]
 
