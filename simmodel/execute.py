@@ -118,6 +118,8 @@ def run(
     order_of_sites, turns = line.site[sequence_of_sites], line.turn[sequence_of_sites].tolist()
     seen = [port.operand.bounds for port in (*program.outputs, *(probe.port for probe in probes))]
     begins, ends = _constants_in_use(line, order_of_sites, seen)
+    for constant in begins.pop(0, ()):  # also where there is no instruction to come first
+        _put(constant, memories["dram", 0])
 
     def parts() -> Iterator[dict[str, Array]]:
         for position, (site, turn) in enumerate(zip(order_of_sites.tolist(), turns, strict=True)):

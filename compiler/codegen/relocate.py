@@ -151,10 +151,11 @@ class _Relocation:
         if found is not None:
             return found
         address, ring = operand.address, operand.address.ring
-        if operand.memory != "dram" and not (address.variables or operand.limits):
+        far = operand.memory in ("dram", "shared")
+        if not (far or address.variables or operand.limits):
             return operand
         base, terms = address.base, self._terms(address.terms)
-        if operand.memory in ("dram", "shared"):  # its first element lies in its buffer
+        if far:  # its first element lies in its buffer
             base += self._moves[bisect_right(self._starts, (operand.memory, base)) - 1]
         if ring is not None and ring.terms:
             ring = Ring(ring.slots, ring.pitch, ring.offset, self._terms(ring.terms))
