@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from archgen.process.steps import Board, overdue, step_at, step_of, tell
+from archgen.process.steps import STEP_SECONDS, Board, overdue, step_at, step_of, tell
 from simmodel.arch.units import show_bytes
 
 # Memory of processes: what the machine has, what one of them may take, what it takes.
@@ -167,7 +167,10 @@ def guarded(work: Callable[[], Result], bounds: ResourceLimits = ResourceLimits(
     writer.close()
     try:
         while not reader.poll(_LOOK):
-            late = overdue(step_of(board), started, bounds.timeout)
+            at, timeout = step_of(board), bounds.timeout
+            if at is None and timeout is None:  # it may hang before its first step
+                timeout = STEP_SECONDS
+            late = overdue(at, started, timeout)
             if late is not None:
                 raise Exceeded(late)
         result: Result = _received(reader, board, memory)

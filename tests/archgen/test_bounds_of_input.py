@@ -132,6 +132,14 @@ def test_work_elsewhere_gives_and_raises_what_it_would_here() -> None:
         guarded(lambda: raising(type("OnlyHere", (Exception,), {})()))
 
 
+def test_work_that_hangs_before_its_first_step_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard, "STEP_SECONDS", 0.3)
+    with pytest.raises(Exceeded, match=r"no result after 0\.3 s"):
+        guarded(lambda: time.sleep(60))
+
+
 def test_a_bound_of_the_user_stays() -> None:
     resource = pytest.importorskip("resource")
 
@@ -139,11 +147,15 @@ def test_a_bound_of_the_user_stays() -> None:
         found: int = resource.getrlimit(resource.RLIMIT_DATA)[1]
         return found
 
-    def bounded() -> int:
-        resource.setrlimit(resource.RLIMIT_DATA, (2 * GIB, 2 * GIB))
-        return guarded(bound)
+    def bounded() -> tuple[int, int]:
+        own = 2 * GIB + (
+            guard.resident("self", guard._DATA) or 0
+        )  # beside what this process of tests has
+        resource.setrlimit(resource.RLIMIT_DATA, (own, own))
+        return own, guarded(bound)
 
-    assert guarded(bounded) == 2 * GIB
+    own, found = guarded(bounded)
+    assert found == own
 
 
 def raising(mistake: Exception) -> None:
