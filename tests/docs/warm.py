@@ -95,7 +95,8 @@ def _command(peer: socket.socket) -> None:
     for place, file in enumerate(files):
         os.dup2(file, place)
     # What the process printed to may have been of another kind.
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
