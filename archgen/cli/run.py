@@ -306,14 +306,14 @@ def disasm(
             if dims:
                 loaded = replace(loaded, program=specialize(loaded.program, dims))
             text = _control_words_text(loaded) if words else print_program(loaded.program)
-        if output is None:
-            click.echo(text, nl=False)
-        elif level != "tiles":
+        if output is not None and level != "tiles":
             output.write_text(text, encoding="utf-8")
     except LengthError as mistake:
         raise OptionError([f"--dim: {mistake}"]) from None
     except OSError as mistake:
         raise OptionError([f"{mistake.filename}: {mistake.strerror}"]) from None
+    if output is None:
+        click.echo(text, nl=False)
 
 
 def _ports(loaded: Loaded) -> str:
