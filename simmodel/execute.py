@@ -127,8 +127,7 @@ def run(
                 _put(constant, memories["dram", 0])
             for constant in ends.get(position, ()):
                 _give_back(memories["dram", 0], constant.address, constant.data.nbytes)
-            step = steps[site]
-            if step is None:
+            if (step := steps[site]) is None:
                 continue
             try:
                 with np.errstate(all="ignore"):  # as the machine, whose numbers overflow silently
