@@ -364,11 +364,11 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
 # by place, so that elements that are all lowest are found once each.
 
 
-def _waves(rows: int, bins: int, length: int, *, inverse: bool = False) -> Array:
+def _waves(rows: int, bins: int, length: int) -> Array:
     """[sample, its part, frequency, part]: what the real and the imaginary part of each sample add
     to those of each frequency."""
     turns = np.outer(np.arange(rows), np.arange(bins)) % length / length
-    wave = np.exp((2j if inverse else -2j) * np.pi * turns) / (length if inverse else 1)
+    wave = np.exp(-2j * np.pi * turns)
     made: Array = np.stack([wave, 1j * wave], 1)
     return np.stack([made.real, made.imag], -1)
 
@@ -388,14 +388,14 @@ def dft(
     """A product with waves."""
     size = 0 if dft_length is None else dft_length.value
     where = -2 if axis is None else axis.value
-    if size is None or where is None or (inverse and onesided):
-        raise Declined("its length or axis is computed, or what it transforms back has one side")
+    if size is None or where is None or inverse:
+        raise Declined("its length or axis is computed, or it transforms back")
     rank = len(x.shape)
     place = int(where) % rank
     others = [each for each in range(rank - 1) if each != place]
     length = int(size) or x.shape[place]
     bins, rows = length // 2 + 1 if onesided else length, min(length, x.shape[place])
-    waves = _waves(rows, bins, length, inverse=bool(inverse))[:, : x.shape[-1]]
+    waves = _waves(rows, bins, length)[:, : x.shape[-1]]
     lead = [x.shape[other] for other in others]
     turned = b.transpose(b.slice(x, place, 0, rows), *others, place, rank - 1)
     weights = _of_angles(b, waves.reshape(-1, 2 * bins), x.dtype, rows * bins / length)
