@@ -39,12 +39,14 @@ def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
 
 
 def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
-    """Bars of `throughput_ips`, and the roofline's upper bound of one inference after another."""
+    """Bars of `throughput_ips`, and the roofline's upper bound of each; with inferences in flight
+    none, as weights may be there already."""
     return _bounded_bars(
         frame, archs, ("Throughput", "samples/s", "does most"), "throughput [samples/s]",
         "throughput_ips",
-        lambda row: 1e3 * number(row, "batch")
-        / (number(row, "latency_ms") * number(row, "efficiency") or math.nan),
+        lambda row: math.nan
+        if number(row, "in_flight", 0.0)
+        else number(row, "throughput_ips") / (number(row, "efficiency") or math.nan),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from compiler.context import CompileResult, Context, Network
 from compiler.decisions.group_costs import Fit
 from compiler.errors import DoesNotFit
+from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.pipeline import (
     place_activations,
@@ -27,12 +28,14 @@ from compiler.pipeline import (
 from compiler.schedule.residency.table import added
 from compiler.schedule_ir.group import Group
 from compiler.search.autotune import refitted
+from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 from simmodel.trace import Trace
 from simmodel.verify import verify
 
+NO_PLACE = DoesNotFit, Unwalkable, Unholdable
 SHARES = 1.0, 0.75, 0.5, 0.25
 """Parts of a memory that constants may take between inferences, of which the best is taken."""
 
@@ -86,7 +89,8 @@ def schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ..
     assert search is not None
     ctx, graph = search.context, search.graph
     yield steps
-    yield _in_a_ring(steps, ctx)
+    with suppress(*NO_PLACE):
+        yield _in_a_ring(steps, ctx)
     alone = tuple(map(_by_itself, steps))
     best, least = alone, added(alone, ctx.costs)
     for share in SHARES:
@@ -96,8 +100,8 @@ def schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ..
         if cycles < least:
             best, least = pinned, cycles
     if best is not alone:
-        network = place_in_shared_memory(place_activations(Network(graph, best), ctx), ctx)
-        with suppress(DoesNotFit):
+        with suppress(*NO_PLACE):
+            network = place_in_shared_memory(place_activations(Network(graph, best), ctx), ctx)
             yield _in_a_ring(tuple(place_groups(network, ctx)), ctx)
 
 

@@ -115,10 +115,12 @@ def levels() -> Frame:
 
 
 def test_throughput_is_drawn_below_its_bound() -> None:
-    row: Row = {"throughput_ips": 50.0, "latency_ms": 20.0, "efficiency": 0.5}
+    row: Row = {"throughput_ips": 50.0, "efficiency": 0.5}
     axes = throughput_figure(results(row)).axes[0]
     assert lengths(axes, 0) == [50.0]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == [100.0]
+    axes = throughput_figure(results(row | {"in_flight": 3})).axes[0]
+    assert all(np.isnan(line.get_xdata()[0]) for line in axes.get_lines())
 
 
 def test_energy_and_area_are_stacked_from_their_parts() -> None:
