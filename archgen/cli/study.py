@@ -146,6 +146,8 @@ def study(
         wrong += mistake.mistakes
     typed = {name for name in given if context.get_parameter_source(name) == _TYPED}
     design = _judged(archs or (), given, typed, wrong)
+    if estimate and design.in_flight > 1:
+        raise StudyError(["--estimate has no inferences in flight: leave --in-flight out, or run"])
     folder = out or (OUT / design.name if design.source else OUT)
     if dry_run:
         wanted = points(design)

@@ -167,10 +167,8 @@ def guarded(work: Callable[[], Result], bounds: ResourceLimits = ResourceLimits(
     writer.close()
     try:
         while not reader.poll(_LOOK):
-            at, timeout = step_of(board), bounds.timeout
-            if at is None and timeout is None:  # it may hang before its first step
-                timeout = STEP_SECONDS
-            late = overdue(at, started, timeout)
+            at = step_of(board)  # None: it may hang before its first step
+            late = overdue(at, started, bounds.timeout or (None if at else STEP_SECONDS))
             if late is not None:
                 raise Exceeded(late)
         result: Result = _received(reader, board, memory)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from archgen.cli.main import cli
 from archgen.outcomes.answer import answer
 from archgen.studies.design import StudyError
 from archgen.studies.sweep import study
@@ -34,6 +36,13 @@ def test_a_program_for_a_range_of_sizes_says_why_it_has_none(tmp_path: Path) -> 
     )  # fmt: skip
     assert "interval_ms" not in found.frame or found.frame["interval_ms"].isna().all()
     assert found.frame["note"].str.contains("in flight: not where one program").all()
+
+
+def test_estimates_say_that_they_have_none() -> None:
+    found = CliRunner().invoke(
+        cli, ["study", "soma-edge", "-m", NETWORK, "--estimate", "--in-flight", "2"]
+    )
+    assert "--estimate has no inferences in flight" in str(found.exception)
 
 
 def test_none_in_flight_is_a_mistake() -> None:
