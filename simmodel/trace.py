@@ -59,6 +59,10 @@ class OriginTrace:
     """Start of its first instruction."""
     last: int
     """End of its last instruction."""
+    turns: int
+    """Of the outermost loop that it computes in; 1: of none."""
+    turn_cycles: float
+    """Cycles of that loop, of all that works in it, over its turns."""
     instructions: int
     macs: int
     products: float

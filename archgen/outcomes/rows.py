@@ -148,6 +148,8 @@ def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:
             "group": origin.group,
             "start_cycle": origin.first,
             "end_cycle": origin.last,
+            "turns": origin.turns,
+            "turn_cycles": origin.turn_cycles,
             "macs": origin.macs,
             "products_cycles": origin.products,
             "instructions": origin.instructions,

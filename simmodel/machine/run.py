@@ -40,6 +40,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         if work.count:
             by_origin[work.instruction.origin].append((work, each))
     known, recorder = dict(enumerate(program.origins)), machine.recorder
+    loops = _turns(machine, program)
     return Trace(
         program=program.name,
         arch=machine.arch.name,
@@ -47,7 +48,12 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         engine_names=machine.engine_names,
         engines=tuple(_engine(each, own[id(each)], cycles) for each in machine.all_engines),
         origins=tuple(
-            _origin(known.get(index, Origin("", 0, "")), by_origin[index], machine.arch)
+            _origin(
+                known.get(index, Origin("", 0, "")),
+                by_origin[index],
+                loops.get(index),
+                machine.arch,
+            )
             for index in sorted(by_origin)
         ),
         traffic=_traffic(works, moved, machine.arch),
@@ -119,7 +125,26 @@ def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int
     return total
 
 
-def _origin(origin: Origin, own: list[tuple[Work, Bytes]], arch: Arch) -> OriginTrace:
+def _turns(machine: Machine, program: Program) -> dict[int, tuple[int, float]]:
+    """Of each origin that works in loops: turns of the outermost loop that it computes most in
+    (loads may lie in the loops of others), and cycles from one to the next."""
+    most: dict[int, tuple[int, int, int, float]] = {}
+    for works, stream in zip(machine.works, program.expanded, strict=True):
+        for loop in stream.loops:
+            own = works[loop.sites.start : loop.sites.stop]
+            cycles = max(work.last for work in own) - min(work.first for work in own)
+            busy: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+            for work in own:
+                busy[work.instruction.origin][isinstance(work.instruction, Copy)] += work.busy
+            for origin, (computed, copied) in busy.items():
+                found = computed, copied, loop.count, cycles / loop.count
+                most[origin] = max(most.get(origin, found), found)
+    return {origin: found[2:] for origin, found in most.items()}
+
+
+def _origin(
+    origin: Origin, own: list[tuple[Work, Bytes]], loop: tuple[int, float] | None, arch: Arch
+) -> OriginTrace:
     works = [work for work, _ in own]
     busy: dict[str, int] = defaultdict(int)
     through: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -129,12 +154,16 @@ def _origin(origin: Origin, own: list[tuple[Work, Bytes]], arch: Arch) -> Origin
             first, _, last = key.partition(".")  # a memory's role and direction, or of a link
             kind, name = (first, last) if first == "link" else (last, first)
             through[kind][name] += work.count * amount
+    begin, end = min(work.first for work in works), max(work.last for work in works)
+    turns, turn_cycles = loop or (1, float(end - begin))
     return OriginTrace(
         node=origin.node,
         group=origin.group,
         kind=origin.kind,
-        first=min(work.first for work in works),
-        last=max(work.last for work in works),
+        first=begin,
+        last=end,
+        turns=turns,
+        turn_cycles=turn_cycles,
         instructions=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
         products=sum(

@@ -244,7 +244,7 @@ def of_engine(trace: Trace, name: str) -> np.ndarray:
 def test_a_thousand_iterations_are_a_few() -> None:
     # The scalar unit is the slowest, so one iteration follows another every three cycles; a load
     # is issued one cycle behind its nop, which takes the slot that the fourth before it has left.
-    stream = (Loop("i", 1000, (nop(3), load(32))), nop(5))
+    stream = (Loop("i", 1000, (nop(3), load(32, origin=1))), nop(5))
     skipped, _ = both(program(stream), machine())
     assert skipped.cycles == 3005
     assert skipped.simulated < 60
@@ -252,6 +252,8 @@ def test_a_thousand_iterations_are_a_few() -> None:
     assert np.diff(of_engine(skipped, "load"))[20:].tolist() == [3] * 979
     assert skipped.idle("no_work", "load") == 3005 - (of_engine(skipped, "load")[-1] + 2)
     assert skipped.traffic["dram.read"] == 32_000
+    # The scalar unit works until 3000, so a turn of the loop takes three cycles, for both of it.
+    assert [(o.turns, o.turn_cycles) for o in skipped.origins] == [(1000, 3.0), (1000, 3.0)]
 
 
 def test_what_follows_a_loop_waits_for_as_long_as_it_did() -> None:
