@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from simmodel.arch.assumed import assumption_problems
-from simmodel.arch.base import Path, Problem, near
+from simmodel.arch.base import OFF_CHIP, Path, Problem, near
 from simmodel.arch.element_types import accumulator_of
 from simmodel.arch.record import Arch
 from simmodel.arch.units import exact_bytes, show_bytes
@@ -26,7 +26,8 @@ def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
-        _results, _idle_memories, _instructions, _energies, _areas, _yield, assumption_problems,
+        _results, _idle_memories, _read_only, _instructions, _energies, _areas, _yield,
+        assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -134,9 +135,11 @@ def _role_references(arch: Arch) -> Iterator[tuple[Path, str]]:
 
 def _roles(arch: Arch) -> Iterator[Problem]:
     """Names of memories that do not exist, and engines that compute on DRAM."""
-    have = ("dram", *arch.memories.on_chip())
+    have = arch.memories.roles()
     far = {
-        "dram": "engines compute on on-chip memories; a copy engine brings data from 'dram'",
+        role: f"engines compute on on-chip memories; a copy engine brings data from {role!r}"
+        for role in OFF_CHIP
+    } | {
         "shared": "engines compute on memories of their core; 'shared' lies between the cores",
     }
     for at, role in _role_references(arch):
@@ -147,8 +150,7 @@ def _roles(arch: Arch) -> Iterator[Problem]:
 
 
 def _no_memory(arch: Arch, at: Path, role: str) -> Problem:
-    have = ", ".join(("dram", *arch.memories.on_chip()))
-    message = f"the machine has no memory {role!r}; memories: {have}"
+    message = f"the machine has no memory {role!r}; memories: {', '.join(arch.memories.roles())}"
     return Problem(at, message, (("memories", role),))
 
 
@@ -176,15 +178,24 @@ def _reachable_memories(start: str, moves: set[tuple[str, str]]) -> set[str]:
 
 
 def _operands(arch: Arch) -> Iterator[Problem]:
-    """Every memory that an engine reads must be reachable from DRAM."""
+    """Every memory that an engine reads must be reachable from DRAM, and from where constants
+    are."""
     on_chip, about = arch.memories.on_chip(), (_COPY, _MEMORIES, ("matrix",), ("vector",))
-    copied = _reachable_memories("dram", _copies(arch))  # weights and inputs have no other path
-    for key in ("input", "weights"):
+    far = arch.memories.off_chip()
+    # Weights and inputs have no other path.
+    copied = {start: _reachable_memories(start, _copies(arch)) for start in far}
+    for key, starts in (("input", ("dram",)), ("weights", tuple(far))):
         role = getattr(arch.matrix, key)
-        if role in on_chip and role not in copied:
-            message = f"no copy engine brings data from 'dram' to {role!r}"
-            yield Problem(("matrix", key), message, (_COPY, ("memories", role)))
-    lacking = on_chip.keys() - _reachable_memories("dram", _moves(arch))
+        for start in starts if role in on_chip else ():
+            if role not in copied[start]:
+                message = f"no copy engine brings data from {start!r} to {role!r}"
+                yield Problem(("matrix", key), message, (_COPY, ("memories", role)))
+    if "flash" in far and "local" not in (arch.matrix.weights, *copied["flash"]):
+        message = "no copy engine brings constants from 'flash' to 'local'"
+        yield Problem(("memories", "flash"), message, (_COPY,))
+    lacking = on_chip.keys() - set().union(
+        *(_reachable_memories(start, _moves(arch)) for start in far)
+    )
     for index, role in enumerate(arch.vector.reads):
         if role in lacking:
             yield Problem((*_READS, index), f"nothing brings data to {role!r}", about)
@@ -215,6 +226,13 @@ def _results(arch: Arch) -> Iterator[Problem]:
         yield Problem(_OUTPUT, message, (_READS, ("matrix", "writeback"), _COPY))
 
 
+def _read_only(arch: Arch) -> Iterator[Problem]:
+    """Paths that lead to flash."""
+    for at, role in _role_references(arch):
+        if role == "flash" and at[2:3] == ("to",):
+            yield Problem(at, "a run only reads 'flash': what is stored goes to 'dram'")
+
+
 def _idle_memories(arch: Arch) -> Iterator[Problem]:
     """On-chip memories that no engine uses."""
     used = {role for at, role in _role_references(arch) if at[0] != "links"}
@@ -226,7 +244,7 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
 
 def _energies(arch: Arch) -> Iterator[Problem]:
     """Energies of parts that the machine does not have."""
-    given, have = arch.energy, ("dram", *arch.memories.on_chip())
+    given, have = arch.energy, arch.memories.roles()
     for role in given.memories:
         if role not in have:
             yield _no_memory(arch, ("energy", "memories", role), role)
@@ -274,7 +292,7 @@ def _areas(arch: Arch) -> Iterator[Problem]:
 
 def _part_meant(arch: Arch, name: str) -> str:
     """The part of an area that is stated for a part which cannot be stated as a whole."""
-    if name in ("dram", *arch.memories.on_chip()):
+    if name in arch.memories.roles():
         return f"; a memory's is arch.energy.memories.{name}.area"
     if name == "other":
         return "; it is arch.energy.area.other"
@@ -310,6 +328,7 @@ def area_terms(arch: Arch) -> Iterator[str]:
         f"front_end {front_end.sync}": True,
         "front_end loop buffer": front_end.loop_buffer is not None,
         "dram PHY": own, "dram controllers": own, "dram port": not own, "dram bursts": True,
+        **dict.fromkeys(("dram flash port", "dram flash bursts"), arch.memories.flash is not None),
     }  # fmt: skip
     yield from (name for name, known in there.items() if known)
     if arch.matrix.present:

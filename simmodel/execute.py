@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.dtype import NUMPY, pack, unpack
 from simmodel.arch.element_types import PACKED, is_float
 from simmodel.arch.record import Arch
@@ -119,14 +120,14 @@ def run(
     seen = [port.operand.bounds for port in (*program.outputs, *(probe.port for probe in probes))]
     begins, ends = _constants_in_use(line, order_of_sites, seen)
     for constant in begins.pop(0, ()):  # also where there is no instruction to come first
-        _put(constant, memories["dram", 0])
+        _put(constant, memories[constant.memory, 0])
 
     def parts() -> Iterator[dict[str, Array]]:
         for position, (site, turn) in enumerate(zip(order_of_sites.tolist(), turns, strict=True)):
             for constant in begins.get(position, ()):
-                _put(constant, memories["dram", 0])
+                _put(constant, memories[constant.memory, 0])
             for constant in ends.get(position, ()):
-                _give_back(memories["dram", 0], constant.address, constant.data.nbytes)
+                _give_back(memories[constant.memory, 0], constant)
             if (step := steps[site]) is None:
                 continue
             try:
@@ -166,28 +167,29 @@ def _constants_in_use(
     first, last = np.full(len(line.sites), count), np.full(len(line.sites), -1)
     np.minimum.at(first, order, np.arange(count))
     np.maximum.at(last, order, np.arange(count))
-    rows = [(low, end, 0, count) for low, end in seen]
+    rows = [(OFF_CHIP.index("dram"), low, end, 0, count) for low, end in seen]
     rows += [
-        (*reach, first[index], last[index])
+        (OFF_CHIP.index(operand.memory), *reach, first[index], last[index])
         for index, site in enumerate(line.sites)
         for operand, reach in zip(site.operands, site.reaches, strict=True)
-        if operand.memory == "dram"
+        if operand.memory in OFF_CHIP
     ]
-    lows, ends, firsts, lasts = np.array(rows, np.int64).reshape(-1, 4).T
+    held, lows, ends, firsts, lasts = np.array(rows, np.int64).reshape(-1, 5).T
     begin: dict[int, list[Constant]] = {}
     over: dict[int, list[Constant]] = {}
     for constant in line.program.constants:
         touched = (lows < constant.address + constant.data.nbytes) & (ends > constant.address)
+        touched &= held == OFF_CHIP.index(constant.memory)
         if touched.any():
             begin.setdefault(int(firsts[touched].min()), []).append(constant)
             over.setdefault(int(lasts[touched].max()) + 1, []).append(constant)
     return begin, over
 
 
-def _give_back(memory: Bytes, start: int, size: int) -> None:
-    """Return to the system what a part of a memory takes that nobody reads again."""
-    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-    pages = (start + size) // mmap.PAGESIZE * mmap.PAGESIZE - first
+def _give_back(memory: Bytes, constant: Constant) -> None:
+    """Return to the system what a constant takes in a memory that nobody reads again."""
+    first = -(-constant.address // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = (constant.address + constant.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
     held = memory.base.obj if isinstance(memory.base, memoryview) else None
     if pages > 0 and isinstance(held, mmap.mmap):
         held.madvise(mmap.MADV_DONTNEED, first, pages)

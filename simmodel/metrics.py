@@ -2,7 +2,8 @@
 
 Only here do cycles become seconds. The roofline is a lower bound of the time of any schedule: the
 multiply-accumulates that the outputs need at the chip's peak, or all compulsory bytes (constants
-and inputs that the outputs need, and outputs, once each) at DRAM's peak, whichever is longer.
+and inputs that the outputs need, and outputs, once each) at the peak of DRAM, and of flash those of
+constants, whichever is longest.
 `efficiency` is that bound over the measured time. Work beyond what the outputs need counts for
 nothing.
 """
@@ -15,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.errors import Impossible
@@ -50,6 +52,8 @@ class Metrics:
     """Bytes that DRAM delivered, in whole bursts."""
     dram_write_bytes: int
     """Bytes that DRAM took, in whole bursts."""
+    flash_read_bytes: int
+    """Bytes that flash delivered, in whole bursts."""
     compulsory_bytes: int
     """What outputs take of constants and inputs, and outputs, each once, without packing: an output
     that is an input seen otherwise does not move."""
@@ -80,7 +84,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
     dtype = _dtype(program, arch)
     needed = compulsory_bytes(program, trace)
     compute = compute_cycles(program, trace, arch)
-    memory = needed / arch.dram_bytes_per_cycle
+    memory = max(needed[far] / rate for far, rate in arch.far_rates.items())
     seconds = cycles / arch.clock
     multipliers = arch.units(arch.multiplier)
     vectors, engines = arch.units("vector"), cycles * arch.core_count
@@ -96,7 +100,8 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         vector_busy=sum(map(trace.busy, vectors)) / (engines * len(vectors)),
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
-        compulsory_bytes=needed,
+        flash_read_bytes=trace.traffic.get("flash.read", 0),
+        compulsory_bytes=sum(needed.values()),
         stalls={c: sum(trace.idle(c, name) for name in multipliers) / available for c in CAUSES},
         roofline_cycles=max(compute, memory),
         bound="compute" if compute >= memory else "bandwidth",
@@ -126,9 +131,9 @@ def _require_at_least(what: str, done: int, least: int) -> None:
         raise Impossible(f"the run did {done} {what}, its outputs take at least {least}")
 
 
-def compulsory_bytes(program: Program, trace: Trace) -> int:
-    """Bytes that must cross DRAM's pins at least once: constants and inputs that outputs need, and
-    outputs that are not just inputs.
+def compulsory_bytes(program: Program, trace: Trace) -> dict[str, int]:
+    """Bytes that must cross the pins of each memory off chip at least once: constants and inputs
+    that outputs need, and outputs that are not just inputs.
 
     If a program states no demand, all constants and ports count, as far as the run in `trace` read
     and wrote them.
@@ -137,11 +142,18 @@ def compulsory_bytes(program: Program, trace: Trace) -> int:
         Impossible: the run moved less.
     """
     read, written = trace.traffic["dram.read"], trace.traffic["dram.write"]
-    if program.demand is not None:
-        _require_at_least("bytes of reads from DRAM", read, program.demand.read)
-        _require_at_least("bytes of writes to DRAM", written, program.demand.written)
-        return program.demand.read + program.demand.written
-    constants = sum(constant.used or constant.data.nbytes for constant in program.constants)
+    flash, demand = trace.traffic.get("flash.read", 0), program.demand
+    if demand is not None:
+        _require_at_least("bytes of reads from DRAM", read, demand.read - demand.constants)
+        _require_at_least("bytes of reads from flash", flash, demand.constants)
+        _require_at_least("bytes of writes to DRAM", written, demand.written)
+        return {
+            "dram": demand.read - demand.constants + demand.written, "flash": demand.constants
+        }  # fmt: skip
+    constants, stored = (
+        sum(c.used or c.data.nbytes for c in program.constants if c.memory == far)
+        for far in OFF_CHIP
+    )
     given = [port.operand.bounds for port in program.inputs]
     made = (
         port.operand.distinct
@@ -149,7 +161,8 @@ def compulsory_bytes(program: Program, trace: Trace) -> int:
         if not any(low <= port.operand.bounds[0] < high for low, high in given)
     )
     ports = sum(port.operand.distinct for port in program.inputs)
-    return min(constants + ports, read) + min(sum(made), written)
+    moved = min(constants + ports, read) + min(sum(made), written)
+    return {"dram": moved, "flash": min(stored, flash)}
 
 
 Instance = tuple[str, int | None]

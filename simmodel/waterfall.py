@@ -58,7 +58,7 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     work = (needed, done - needed, busy - started - done, started)
     waits = {cause: sum(trace.idle(cause, n) for n in names) / cores for cause in CAUSES}
     rate = arch.dram_bytes_per_cycle
-    compulsory = compulsory_bytes(program, trace) / rate
+    compulsory = compulsory_bytes(program, trace)["dram"] / rate
     moved = (trace.traffic["dram.read"] + trace.traffic["dram.write"]) / rate
     worked = trace.dram_load / rate
     parts = (compulsory, moved - compulsory, worked - moved, trace.cycles - worked)

@@ -30,8 +30,8 @@ from archgen.schema.tree import FilePosition, dotted
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
-_LEVELS = {"dram": "DRAM", "shared": "shared", "local": "local", "weights": "weights",
-           "accumulators": "accum."}  # fmt: skip
+_LEVELS = {"dram": "DRAM", "flash": "flash", "shared": "shared", "local": "local",
+           "weights": "weights", "accumulators": "accum."}  # fmt: skip
 _SPARE = ("nm", "accum.", "weights", "cores", "ridge\nMAC/B", "on chip")
 """What may be left out where all has no room; what is missed least comes first."""
 _WIDTH, _INDENT = 96, "    "

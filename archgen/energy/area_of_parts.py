@@ -235,11 +235,19 @@ def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term
         yield Term(PART, "interface", (), text, UncertainValue.exact(stated))
         return
     yield from (_own if arch.energy.has_pads else _dram_port_area)(arch, figures, logic)
-    dram, known = arch.memories.dram, figures.area.channel
-    bits = 8 * dram.burst * known.bursts * dram.channels
-    yield Term(
-        PART, "bursts", ("memories.dram.channels", "memories.dram.burst"),
-        f"{dram.channels} channels x {known.bursts:g} bursts of {dram.burst} B",
+    yield _bursts(arch, "dram", "bursts", figures, logic)
+    if arch.memories.flash is not None:
+        yield _port_area(arch, "flash", "flash port", figures, logic)
+        yield _bursts(arch, "flash", "flash bursts", figures, logic)
+
+
+def _bursts(arch: Arch, role: str, what: str, figures: Figures, logic: Logic) -> Term:
+    """What is under way in the channels of a memory off chip."""
+    far, known = arch.memories.off_chip()[role], figures.area.channel
+    bits = 8 * far.burst * known.bursts * far.channels
+    return Term(
+        PART, what, (f"memories.{role}.channels", f"memories.{role}.burst"),
+        f"{far.channels} channels x {known.bursts:g} bursts of {far.burst} B",
         logic.control(logic.registers(bits * figures.area.copy_.latch)),
     )  # fmt: skip
 
@@ -264,10 +272,14 @@ def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
 
 
 def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    yield _port_area(arch, "dram", "port", figures, logic)
+
+
+def _port_area(arch: Arch, role: str, what: str, figures: Figures, logic: Logic) -> Term:
     """As a link ends at a memory: a choice and two registers by bit and direction."""
-    bits = 2 * 8 * arch.dram_peak
-    yield Term(
-        PART, "port", ("memories.dram.bandwidth", "clock", *_FIELDS),
+    bits = 2 * 8 * arch.memories.off_chip()[role].bandwidth.at(arch.clock)
+    return Term(
+        PART, what, (f"memories.{role}.bandwidth", "clock", *_FIELDS),
         f"{bits:.4g} bits both ways: a choice and two registers each, "
         f"{figures.area.channel.port:g} gates",
         logic.control(

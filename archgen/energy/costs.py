@@ -49,9 +49,10 @@ def costs_of(arch: Arch) -> EnergyCosts:
     area = area_of(arch, figures, source)
     table = _TableCosts(arch, figures)
     memories = {role: _memory(arch, role, table, source) for role in arch.memories.on_chip()}
-    dram, kind = stated.memory("dram"), figures.dram[stated.dram]
-    byte = UncertainValue(8 * kind.energy, 8 * kind.low, 8 * kind.high)
-    memories["dram"] = byte.unless(dram.read), byte.unless(dram.write)
+    for role in arch.memories.off_chip():
+        known, kind = stated.memory(role), figures.dram[stated.dram if role == "dram" else role]
+        byte = UncertainValue(8 * kind.energy, 8 * kind.low, 8 * kind.high)
+        memories[role] = byte.unless(known.read), byte.unless(known.write)
     per_mm2 = figures.leakage
     leakage = UncertainValue.within(per_mm2.density * area.core.value, per_mm2.low, per_mm2.high)
     return EnergyCosts(

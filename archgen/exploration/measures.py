@@ -50,11 +50,11 @@ def _measure_names(arch: Arch) -> list[str]:
     """Every measure of the results of `arch`; of families those about its memories."""
     roles = arch.memories.on_chip()
     families = [
-        *(f"peak_{role}_bytes" for role in ("dram", *roles)),
+        *(f"peak_{role}_bytes" for role in arch.memories.roles()),
         *(f"area_{part}_mm2" for part in ("mac", "vector", "scalar", *roles, "copy", "link",
                                           "front_end", "other", "dram",
                                           *(["extra"] if arch.energy.area.extra else []))),
-        *(f"energy_{part}_mj" for part in ("mac", "vector", "dram", *roles, "link",
+        *(f"energy_{part}_mj" for part in ("mac", "vector", *arch.memories.roles(), "link",
                                            "instruction", "leakage")),
     ]  # fmt: skip
     return [*(c.name for c in COLUMNS if "<" not in c.name and is_figure(c.name)), *families]

@@ -36,7 +36,7 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
         "macs": program.macs,
         "host_ops": host_calls(program),
     }
-    for role in ("dram", *arch.memories.on_chip()):
+    for role in arch.memories.roles():
         row[f"peak_{role}_bytes"] = peaks.get(role, 0)
     row |= {f"stall_{cause}": share for cause, share in stalls.items()}
     return row

@@ -219,7 +219,7 @@ def occupancy(trace: Trace, buffers: Sequence[Buffer], length: int) -> Values:
 def _worst(trace: Trace, program: Program, arch: Arch, length: int) -> Iterator[tuple[str, Values]]:
     """Name and occupancy of each memory, and of its banks where each is a range of its own."""
     instances = by_instance(program.buffers)
-    for role in ("dram", *arch.memories.on_chip()):
+    for role in arch.memories.roles():
         own = fullest({at: found for at, found in instances.items() if at[0] == role})
         yield role, occupancy(trace, own, length)
         memory = arch.memories.get(role)

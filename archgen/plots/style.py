@@ -58,6 +58,7 @@ MOVED: Mapping[str, str] = {
 """Colour of each part of DRAM's time."""
 MEMORIES: Mapping[str, str] = {
     "shared": ORANGE, "local": SKY, "weights": YELLOW, "accumulators": PURPLE, "dram": VERMILION,
+    "flash": BROWN,
 }  # fmt: skip
 COMPONENTS: Mapping[str, str] = {
     "mac": BLUE, "vector": GREEN, **MEMORIES, "link": BROWN, "instruction": GREY, "leakage": PALE,

@@ -56,6 +56,8 @@ class RecordReader(Generic[Record]):
     """What paths in messages start with."""
     meant: Mapping[str, str] = field(default_factory=dict)
     """Keys that it does not have, by which people mean something that it has: what to write."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Keys that are easily thought needless: what they are for."""
 
     @cached_property
     def view(self) -> View:
@@ -97,7 +99,7 @@ class RecordReader(Generic[Record]):
 
     def _missing_key(self, tree: Table, path: Path, key: str) -> Mistake:
         wanted = self.view.expected(self.view.at((*path, key)))
-        return self.at(tree, path, f"missing key {key!r}, expected {wanted}")
+        return self.at(tree, path, f"missing key {key!r}, expected {wanted}{self.why.get(key, '')}")
 
     def _unknown(self, tree: Table, path: Path) -> Mistake:
         holder, key = path[:-1], str(path[-1])
@@ -198,7 +200,10 @@ _STAND_INS: dict[str, Plain] = {
 }  # fmt: skip
 
 
-_READER = RecordReader(Arch, arch_view, "arch")
+_WHY = {
+    "dram": ": where inputs, outputs and maps lie; of a machine without DRAM, the SRAM beside it"
+}
+_READER = RecordReader(Arch, arch_view, "arch", why=_WHY)
 
 
 def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:

@@ -151,7 +151,7 @@ class Peaks:
 def peaks(arch: Arch) -> Peaks:
     """The derived peaks of `arch`."""
     memories = arch.memories.on_chip()
-    widths = {"dram": arch.dram_bytes_per_cycle}
+    widths = dict(arch.far_rates)
     widths |= {role: float(memory.bytes_per_cycle()) for role, memory in memories.items()}
     return Peaks(
         tops={name: 2e-12 * arch.clock * arch.peak_macs(name) for name in arch.types},

@@ -260,7 +260,8 @@ def elasticity(result: float, field: float) -> float | None:
 MORE = (
     "clusters", "cores", "memories.*.size", "memories.*.banks", "memories.*.ports",
     "memories.*.read_ports", "memories.*.write_ports", "memories.dram.bandwidth",
-    "memories.dram.channels", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
+    "memories.dram.channels", "memories.flash.bandwidth", "memories.flash.channels",
+    "memories.flash.read_efficiency", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
     "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
     "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
     "host.bandwidth", "vector.lanes", "vector.wide_lanes", "matrix.sustained",
@@ -269,7 +270,7 @@ MORE = (
 """Fields of which more never takes anything away."""
 LESS = (
     "*.latency", "*.startup", "memories.*.conflict_penalty", "front_end.signal", "copy.*.indirect",
-    "vector.cost.*", "scalar.cost.*", "memories.dram.run_cost", "copy.*.per_request",
+    "vector.cost.*", "scalar.cost.*", "memories.*.run_cost", "copy.*.per_request",
     "copy.*.minimum",
 )  # fmt: skip
 """Fields of which less never does: delays, and cycles of an operation."""

@@ -1,4 +1,4 @@
-"""Constants in DRAM: weights packed tile by tile, so that each tile is one contiguous transfer.
+"""Constants off chip: weights packed tile by tile, so that each tile is one contiguous transfer.
 
 Blocks lie in order of batch position, column tile, reduction tile; within a block kernel positions
 come first, then the reduction, columns last. Block addresses are affine in the tile loops.
@@ -36,7 +36,7 @@ class PackedWeights:
 
     tensor: str
     buffer: str
-    """Name under which the packed bytes stand in DRAM."""
+    """Name under which the packed bytes stand in memory."""
     dtype: str
     shape: tuple[int, ...]
     order: tuple[int, ...]
@@ -96,10 +96,10 @@ class PackedWeights:
         moves += [(ranges[axis], strides[axis] // size) for axis in self.taps]
         offset = sum(span.start * step for span, step in moves)
         terms = summed(*(scaled(span.terms, step) for span, step in moves))
-        base, shared = places.dram[self.buffer], per_byte(self.dtype)
+        (home, base), shared = places.far[self.buffer], per_byte(self.dtype)
         terms = tuple((name, factor * size // shared) for name, factor in terms)
         address = Address(base + offset * size // shared, terms)
-        return Operand("dram", address, shape, tuple(strides), self.dtype)
+        return Operand(home, address, shape, tuple(strides), self.dtype)
 
     @property
     def taps(self) -> tuple[int, ...]:

@@ -67,7 +67,8 @@ def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Ar
         if compute.binding.engine == arch.multiplier:
             kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
             products[kind] = products.get(kind, 0) + macs
-    return Demand(tuple(products.items()), total, least.read, least.written)
+    flash = 0 if arch.constants == "dram" else least.constants
+    return Demand(tuple(products.items()), total, least.read, least.written, flash)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class ProgramCode(OffChip):
             tokens=tuple({**self.tokens, **others} for others in self.between),
             barriers=self.barriers,
             constants=tuple(
-                Constant(name, self.dram[name], data, data.nbytes)
+                Constant(name, self.far[name][1], data, data.nbytes, self.far[name][0])
                 for name, data in self.constants.items()
             ),
             buffers=tuple(self.buffers),
@@ -179,10 +180,10 @@ class ProgramCode(OffChip):
     def _cluster_addresses(self, chip: Mapping[str, tuple[int, int]], cluster: int) -> Places:
         """Where everything lies for the cores of a cluster."""
         near = {
-            name: home.address - (cluster * home.bytes if home.slices > 1 else 0)
+            name: ("shared", home.address - (cluster * home.bytes if home.slices > 1 else 0))
             for name, home in self.shared.items()
         }
-        return Places(chip, self.dram, near)
+        return Places(chip, {**self.far, **near})
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -284,7 +285,7 @@ class ProgramCode(OffChip):
         home = self.shared.get(buffer)
         if home is not None:
             return "shared", home.address
-        return ("dram", self.dram[buffer]) if buffer in self.dram else None
+        return self.far.get(buffer)
 
     def _steps_before(self, number: int, buffer: str) -> list[int]:
         """Steps of the same inference before `number` that write a buffer off chip."""

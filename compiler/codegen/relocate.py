@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from compiler.codegen.legalize import Names
 from compiler.codegen.nodes import LoopSegment, Node, SegmentedLoop, Use, waiting
 from compiler.target.loops.cover import Cover, CoverProblem
+from simmodel.arch.base import OFF_CHIP
 from simmodel.isa import Await, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, replace
 from simmodel.program.program import TileKind
@@ -151,7 +152,7 @@ class _Relocation:
         if found is not None:
             return found
         address, ring = operand.address, operand.address.ring
-        far = operand.memory in ("dram", "shared")
+        far = operand.memory in (*OFF_CHIP, "shared")
         if not (far or address.variables or operand.limits):
             return operand
         base, terms = address.base, self._terms(address.terms)

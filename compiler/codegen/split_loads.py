@@ -20,8 +20,9 @@ from typing import Annotated
 import numpy as np
 
 from compiler.codegen.nodes import EngineStep, Node, Use
-from compiler.cost.overlap import copy_rate
+from compiler.cost.overlap import sustained_rate
 from compiler.passes import Omittable, Within
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy
 from simmodel.isa.copy import joint_runs
@@ -64,7 +65,7 @@ class SplitLoads(Omittable):
         if copy is None or copy.engine not in arch.copy_:
             yield leaf
             return
-        rate = min(copy_rate(arch, arch.copy_[copy.engine]), arch.dram_bytes_per_cycle)
+        rate = sustained_rate(arch, arch.copy_[copy.engine], copy.src.memory)
         grain = math.lcm(BURSTS, copy.dst.itemsize)
         size = max(1, math.ceil(self.least * copy.startup(arch) * rate / grain)) * grain
         total = copy.dst.elements * copy.dst.itemsize
@@ -90,7 +91,7 @@ def _contiguous_constant_load(leaf: EngineStep) -> Copy | None:
         return None
     if copy.src.dtype != copy.dst.dtype or copy.dst.per_byte > 1:
         return None
-    far, alike = copy.src.memory == "dram", copy.src.shape == copy.dst.shape
+    far, alike = copy.src.memory in OFF_CHIP, copy.src.shape == copy.dst.shape
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
 
 

@@ -35,13 +35,13 @@ from simmodel.program.program import TileLoop
 
 @dataclass(frozen=True)
 class Places:
-    """Addresses: of a group's buffers on chip, of DRAM buffers, of buffers in shared memory."""
+    """Addresses of a group's buffers on chip, and of buffers that lie between groups."""
 
     chip: Mapping[str, tuple[int, int]]
     """(address, bytes from slot to slot)."""
-    dram: Mapping[str, int]
-    shared: Mapping[str, int] = field(default_factory=dict)
-    """As if the whole buffer lay in the shared memory of the core's cluster."""
+    far: Mapping[str, tuple[str, int]]
+    """Memory and address; in shared memory as if the whole buffer lay in that of the core's
+    cluster."""
 
 
 @dataclass(frozen=True)
@@ -215,10 +215,9 @@ def written_operand(compute: Compute, name: str, tile: TilePosition) -> Operand:
 
 
 def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
-    """Operand of a box of a tensor where it lies between groups: in DRAM or in shared memory."""
+    """Operand of a box of a tensor where it lies between groups: off chip or in shared memory."""
     size, storage = size_of(tensor.dtype), tensor.storage
-    home = "dram" if storage.buffer in places.dram else "shared"
-    base = (places.dram if home == "dram" else places.shared)[storage.buffer]
+    home, base = places.far[storage.buffer]
     address = Address(base + storage.offset * size, scaled(storage.registers, size))
     strides = tuple(s * size for s in storage.strides)
     first = [Range(0, span.size) for span in ranges]

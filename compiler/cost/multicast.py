@@ -71,7 +71,7 @@ class MulticastRoute:
     def reaches(self, memory: str, far: str = "dram") -> bool:
         """Whether what is loaded from `far` to `memory` can be given to other cores, and is better
         not taken by each of them from where it lies."""
-        if self.staged and far != "dram":
+        if self.staged and far == "shared":
             return False
         return self.direct or memory == "local"
 
@@ -121,6 +121,8 @@ def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> Multicas
     """How loads reach several cores; None where nothing does, or cores have too few tokens for
     each other. `room`: part of shared memory that may hold what is on its way."""
     load = arch.copy_engine("dram", "local")
+    if load != arch.copy_engine(arch.constants, "local"):
+        return None  # what several cores share are constants before all
     reach = _token_reach(arch, arch.core_count)
     if load is None or reach == 1:
         return None

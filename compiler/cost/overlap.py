@@ -34,19 +34,27 @@ def copy_rate(arch: Arch, engine: CopyEngine, far: str = "dram") -> float:
     return min(rate, engine.outstanding * engine.request / latency) if latency else rate
 
 
+def sustained_rate(arch: Arch, engine: CopyEngine, far: str = "") -> float:
+    """Bytes per cycle of one core's copy engine that has the memory off chip `far` to itself;
+    default: the one with the constants, where it reads that."""
+    far = far or (arch.constants if arch.constants in engine.from_ else "dram")
+    return min(copy_rate(arch, engine, far), arch.far_rates[far])
+
+
 def far_latency(arch: Arch, far: str) -> int:
-    """Cycles from a request to the first byte of DRAM or shared memory."""
+    """Cycles from a request to the first byte of a memory off chip or of shared memory."""
     shared = arch.memories.shared
-    if far == "dram" or shared is None:
-        return arch.dram_latency
+    if far != "shared" or shared is None:
+        return arch.far_latencies.get(far, arch.dram_latency)
     return shared.latency.cycles(arch.clock)
 
 
 def far_rate(arch: Arch, far: str, cores: int, *, store: bool = False) -> float:
-    """Bytes per cycle that DRAM, or shared memory and the links to it, leave to one of `cores`."""
+    """Bytes per cycle that a memory off chip, or shared memory and the links to it, leave to one of
+    `cores`."""
     shared = arch.memories.shared
-    if far == "dram" or shared is None:
-        return arch.dram_bytes_per_cycle / cores
+    if far != "shared" or shared is None:
+        return arch.far_rates.get(far, arch.dram_bytes_per_cycle) / cores
     near = min(cores, arch.cores)
     rate = shared.bytes_per_cycle(store) / (near if shared.level == "cluster" else cores)
     users = {"chip": cores, "cluster": near, "core": 1}
@@ -67,14 +75,14 @@ def shared_rate(arch: Arch, cores: int) -> float:
 
 
 def far_load(arch: Arch, size: Any, run: Any, far: str = "dram", *, store: bool = False) -> Any:
-    """Bytes that DRAM moves for `size` bytes in contiguous runs of `run` bytes, or could in the
-    time that it takes; shared memory moves what it is asked for."""
-    if far != "dram":
+    """Bytes that a memory off chip moves for `size` bytes in contiguous runs of `run` bytes, or
+    could in the time that it takes; shared memory moves what it is asked for."""
+    if far == "shared":
         return size
-    burst = arch.memories.dram.burst
+    burst = arch.memories.off_chip()[far].burst
     run = np.maximum(run, 1)
     moved = size * (np.ceil(run / burst) * burst / run)
-    return arch.dram_load(moved, size / run, write=store)
+    return arch.far_load(far, moved, size / run, write=store)
 
 
 def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:

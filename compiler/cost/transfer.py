@@ -63,7 +63,7 @@ class Path:
     arch: Arch
     cores: int
     far: str
-    """dram or shared."""
+    """dram, flash or shared."""
     near: str
     store: bool = False
     alike: Any = 1
@@ -79,7 +79,7 @@ class Path:
     @property
     def staged(self) -> bool:
         """Whether what is loaded may go through shared memory."""
-        return self.way is not None and self.way.staged and self.far == "dram"
+        return self.way is not None and self.way.staged and self.far != "shared"
 
     @property
     def engine(self) -> CopyEngine:
@@ -303,16 +303,16 @@ class Traffic:
 Engine = tuple[int, bool]
 """A copy engine's identity, and whether it stores."""
 _Stream = tuple[float, Any]
-"""The share of DRAM that an engine takes while it moves anything, and the cycles of DRAM for what
-it moves behind its first tile."""
+"""The share of a memory off chip that an engine takes while it moves anything, and the cycles of
+that for what it moves behind its first tile."""
 
 
 def traffic(arch: Arch, cores: int, flows: Sequence[RepeatedTransfer]) -> Traffic:
     """What `flows` take together, on each of `cores` cores."""
-    rates = {"dram": arch.dram_bytes_per_cycle, "shared": shared_rate(arch, cores)}
+    rates = {**arch.far_rates, "shared": shared_rate(arch, cores)}
     far: dict[str, Stage] = dict.fromkeys(rates, (0.0, 0.0))
     engines: dict[Engine, Stage] = {}
-    streams: dict[Engine, _Stream] = {}
+    streams: dict[str, dict[Engine, _Stream]] = {role: {} for role in arch.far_rates}
     moved: dict[str, Any] = dict.fromkeys(rates, 0.0)
     lead: Any = 0.0
     for flow in flows:
@@ -327,12 +327,13 @@ def traffic(arch: Arch, cores: int, flows: Sequence[RepeatedTransfer]) -> Traffi
         lead = lead + (cycles if flow.constant else 0.0)
         every = flow.count * flow.once.busy
         engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), every, cycles)
-        if home == "dram":
-            before = streams.get(key, (flow.way.demand, 0.0))
-            streams[key] = before[0], before[1] + (flow.count - 1) * size / rate
+        if home in streams:
+            before = streams[home].get(key, (flow.way.demand, 0.0))
+            streams[home][key] = before[0], before[1] + (flow.count - 1) * size / rate
     sides: dict[bool, list[Stage]] = {False: [], True: []}
     for key, (every, once) in engines.items():
-        sides[key[1]].append((every + _meeting(key, (every, once), streams), once))
+        late = sum(_meeting(key, (every, once), each) for each in streams.values())
+        sides[key[1]].append((every + late, once))
     load, store = map(_longest, sides.values())
     return Traffic(load, store, far, moved, lead)
 
@@ -349,7 +350,7 @@ def _stage(
 
 
 def _meeting(key: Engine, stage: Stage, streams: Mapping[Engine, _Stream]) -> Any:
-    """Cycles that an engine loses to others that want DRAM at the same time.
+    """Cycles that an engine loses to others that want one memory off chip at the same time.
 
     An engine that moves something half of its time, and else waits for start-ups, meets half of
     what the others move; for as long its own transfer stands still, or slows down.

@@ -73,7 +73,7 @@ class GroupCosts:
         computing = sum(max(self.search.bounds.engine_cycles(layer)) for layer in found)
         tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
         constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
-        return computing < sum(constant.values()) / self.arch.dram_bytes_per_cycle
+        return computing < sum(constant.values()) / self.arch.far_rates[self.arch.constants]
 
     @property
     def staging(self) -> int:

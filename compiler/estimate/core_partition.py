@@ -92,7 +92,7 @@ class LayerPartition:
     passing: float
     """Cycles until each core has what the others made of the map."""
     moved: float
-    """Bytes of DRAM that bring the constants."""
+    """Bytes off chip that bring the constants."""
     spread: float = 0.0
     """Bytes of maps that each core takes from the others."""
 
@@ -142,8 +142,9 @@ class CorePartition:
         """Of loads of constants, of all of them by each core or of a part: cycles, and bytes that
         cross DRAM."""
         cores = Cores(self._count, way=self._way if alike else None)
+        far = self._arch.constants
         among = min(self._count, (self._way.reach if self._way else 0) or self._count)
-        way = Path.load(self._arch, cores, "dram", self._near, among if alike else 1)
+        way = Path.load(self._arch, cores, far, self._near, among if alike else 1)
         once = way.run(sizes if alike else sizes / self._count)
         return np.stack([once.busy, once.bytes * self._count])
 
@@ -168,7 +169,7 @@ class CorePartition:
         constants = [(part.moved, part.held, part.spread) for part in parts]
         moved, held, spread = np.array(constants, dtype=float).reshape(-1, 3).T
         passed = spread * (self._count - 1)
-        yield "dram", self._near, moved
+        yield self._arch.constants, self._near, moved
         yield self._near, self._near, held - moved
         yield "dram", "local", crossing[0]
         yield "local", "dram", crossing[1]

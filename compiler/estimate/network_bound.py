@@ -7,6 +7,7 @@ would have to be different:
                joined to its reduction, no array filled or drained between layers, all cores busy
     vector     elements over lanes, at the cost of their functions
     bandwidth  compulsory bytes of DRAM
+    flash      the same of flash, which has the constants where there is one
     weights    constants of products, in the order in which layers can end, through the room on chip
     host       its calls, one after another
 
@@ -51,6 +52,7 @@ class Attainable:
     bandwidth: float
     weights: float
     host: float
+    flash: float = 0.0
 
     @property
     def cycles(self) -> int:
@@ -145,12 +147,14 @@ def attainable(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> 
     graph, least = demands.graph, demands.least
     matrix, vector = _engines(tuple(work.values()), arch.core_count)
     calls = (step for step in graph.steps if isinstance(step, HostNode))
+    moved = least.by_memory(arch.constants)
     return Attainable(
         matrix,
         vector,
-        (least.read + least.written) / arch.dram_bytes_per_cycle,
+        moved["dram"] / arch.dram_bytes_per_cycle,
         _weight_load_cycles(demands, work, arch),
         sum(host_cycles(call, graph.tensors, arch) for call in calls),
+        moved["flash"] / arch.far_rates["flash"] if "flash" in moved else 0.0,
     )
 
 
@@ -200,7 +204,7 @@ def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Engi
 def _weight_load_cycles(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> float:
     """Cycles until the last weights have come: at any time those that a product is not done with
     are on chip or still have to be loaded."""
-    held, rate, sizes = room(arch), arch.dram_bytes_per_cycle, demands.sizes
+    held, rate, sizes = room(arch), arch.far_rates[arch.constants], demands.sizes
     left = sum(sizes.values()) - held
     if left <= 0:
         return 0.0

@@ -205,7 +205,7 @@ def _scope(group: Group, plan: Plan, name: str) -> str:
     if name in group.residents:
         places = ["local, kept for later groups"]
     if name in group.stored:
-        places.append(group.home(name))
+        places.append("dram" if name not in group.shared else "shared")
     return " + ".join(places)
 
 

@@ -1,7 +1,8 @@
 """Where tensors lie between the steps of a program, and from which step to which one they do.
 
-Constants lie in DRAM from its first byte on; behind them each tensor gets the lowest bytes that are
-free while steps read or write it. Shared memory is laid out before: there addresses are given.
+Constants lie in DRAM from its first byte on, or in flash; behind them each tensor gets the lowest
+bytes that are free while steps read or write it. Shared memory is laid out before: there addresses
+are given.
 """
 
 from __future__ import annotations
@@ -25,31 +26,35 @@ from simmodel.program.program import Buffer
 
 @dataclass(frozen=True)
 class OffChip:
-    """Addresses and live ranges of everything in DRAM and in shared memory."""
+    """Addresses and live ranges of everything off chip and in shared memory."""
 
     graph: NestGraph
     arch: Arch
     steps: Sequence[Step]
     constants: Mapping[str, AnyArray]
-    """DRAM buffer -> raw elements, packed weights included; only what is read."""
+    """Buffer off chip -> raw elements, packed weights included; only what is read."""
     inferences: int
     """Times that all steps are done, one time after another: step s of inference i is number
     i * len(steps) + s."""
 
     def check(self) -> None:
-        """Raise DoesNotFit where DRAM is too small."""
-        size, end = self.arch.memories.dram.size, self._layout[1]
-        if end <= size:
-            return
+        """Raise DoesNotFit where a memory off chip is too small."""
         weights = sum(data.nbytes for data in self.constants.values())
-        raise DoesNotFit(
-            demand=end,
-            bound=size,
-            unit="B",
-            terms=(("constants", weights), ("feature maps", end - weights)),
-            levers=(f"memories.dram.size of at least {show_bytes(-(-end // GRAIN) * GRAIN)}",),
-            where=f"{self.graph.name}: DRAM",
-        )
+        for role, memory in self.arch.memories.off_chip().items():
+            if (end := self._layout[1][role]) <= memory.size:
+                continue
+            held = weights if role == self.arch.constants else 0
+            terms = (("constants", held), ("feature maps", end - held))
+            raise DoesNotFit(
+                demand=end,
+                bound=memory.size,
+                unit="B",
+                terms=tuple(term for term in terms if term[1] or role == "dram"),
+                levers=(
+                    f"memories.{role}.size of at least {show_bytes(-(-end // GRAIN) * GRAIN)}",
+                ),
+                where=f"{self.graph.name}: {'DRAM' if role == 'dram' else role}",
+            )
 
     @property
     def numbers(self) -> int:
@@ -57,26 +62,27 @@ class OffChip:
         return len(self.steps) * self.inferences
 
     @property
-    def dram(self) -> dict[str, int]:
+    def far(self) -> dict[str, tuple[str, int]]:
+        """Memory off chip and address of each buffer there."""
         return self._layout[0]
 
     @cached_property
-    def _layout(self) -> tuple[dict[str, int], int]:
-        """Addresses in DRAM, and its first byte behind them."""
-        address = 0
-        fixed: dict[str, int] = {}
+    def _layout(self) -> tuple[dict[str, tuple[str, int]], dict[str, int]]:
+        """Places off chip, and by memory its first byte behind them."""
+        ends, home = {"dram": 0, self.arch.constants: 0}, self.arch.constants
+        found: dict[str, tuple[str, int]] = {}
         for name, data in self.constants.items():
-            fixed[name] = address
-            address = -(-(address + data.nbytes) // GRAIN) * GRAIN
+            found[name] = home, ends[home]
+            ends[home] = -(-(ends[home] + data.nbytes) // GRAIN) * GRAIN
         spans = [span for span in self.live_ranges if span.name not in self.shared]
-        placed, end = place(spans, address)
-        return fixed | placed, end
+        placed, ends["dram"] = place(spans, ends["dram"])
+        return found | {name: ("dram", address) for name, address in placed.items()}, ends
 
     def memory_map(self) -> list[Buffer]:
         """Everything that lies off chip, as programs say it."""
         cores, starts = self.arch.cores, range(0, self.numbers, max(1, len(self.steps)))
         far = (
-            Buffer(s.name, "dram", self.dram[s.name], s.size, None, start + s.first, start + s.last)
+            Buffer(s.name, *self.far[s.name], s.size, None, start + s.first, start + s.last)
             for start in starts
             for s in self.live_ranges
             if s.name not in self.shared
@@ -92,7 +98,7 @@ class OffChip:
         )
         last = max(0, self.numbers - 1)
         fixed = (
-            Buffer(name, "dram", self.dram[name], data.nbytes, None, 0, last)
+            Buffer(name, *self.far[name], data.nbytes, None, 0, last)
             for name, data in self.constants.items()
         )
         return [*far, *near, *fixed]
@@ -153,7 +159,7 @@ class OffChip:
         ends: dict[str, tuple[str, int, int]] = {}
         for span in self.live_ranges:
             home = self.shared.get(span.name)
-            low = self.dram[span.name] if home is None else home.address
+            low = self.far[span.name][1] if home is None else home.address
             size = span.size if home is None else home.bytes
             ends[span.name] = "dram" if home is None else "shared", low, low + size
         return {

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import Annotated, Literal
 
-from compiler.cost.overlap import copy_rate
+from compiler.cost.overlap import sustained_rate
 from compiler.memory.bank_assignment import BankedMemory, separate, traffic
 from compiler.memory.packing import pack
 from compiler.memory.prefetch_addresses import LAYERS, LoadPacing, prefetched
@@ -323,7 +323,7 @@ class _OneMemory:
         names = {b.name for b in self.plan.buffers.values() if b.role == buffers[0].role}
         lives = ahead(buffers, self.last, 0)
         copies = self.arch.copy_.values()
-        rate = max(min(copy_rate(self.arch, e), self.arch.dram_bytes_per_cycle) for e in copies)
+        rate = max(sustained_rate(self.arch, e) for e in copies)
         stored = {name for name, _ in self.plan.stores}
 
         def loading(buffer: TileBuffer) -> float:

@@ -15,7 +15,7 @@ from itertools import accumulate, product
 
 import numpy as np
 
-from compiler.cost.overlap import copy_rate
+from compiler.cost.overlap import sustained_rate
 from compiler.memory.steady_state import phases
 from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Place, Places, TileBuffer, earliest
@@ -48,8 +48,7 @@ class LoadPacing:
             max((c for engine, c in phase.engines.items() if engine not in arch.copy_), default=0.0)
             for phase in phases(plan, arch)
         )
-        rates = (min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values())
-        return cls(tuple(work), max(rates))
+        return cls(tuple(work), max(sustained_rate(arch, e) for e in arch.copy_.values()))
 
     def wishes(self, blocks: Sequence[Block]) -> list[int]:
         """Latest step in which each load may begin without a wait, with some slack."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from compiler.cost.overlap import copy_rate
+from compiler.cost.overlap import sustained_rate
 from compiler.cost.work import depthwise_cycles
 from compiler.geometry.boxes import Range, needs, touched
 from compiler.plan.make_plan import Compute, LayerPlan, Plan, symbolic
@@ -132,7 +132,7 @@ def _transfer(
     buffer: TileBuffer, engine: str, turns: float, now: Moments, arch: Arch, *, write: bool = True
 ) -> Task:
     """A copy of a whole slot to or from DRAM, next to the one that is used `now`."""
-    rate = min(copy_rate(arch, arch.copy_[engine]), arch.dram_bytes_per_cycle)
+    rate = sustained_rate(arch, arch.copy_[engine])
 
     def moved_bytes() -> Iterator[Stream]:
         slot, low = tuple((turn + 1) % buffer.slots for turn in now), (0,) * SAMPLES

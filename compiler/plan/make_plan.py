@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any
 
 from compiler.errors import DoesNotFit
@@ -138,7 +139,7 @@ class LayerPlanner(BufferList):
         super().__init__(group.arch, group.buffers)
         self.tiled, self.position, self.slots, self.held = tiled, position, slots, held
         self.layer: Layer = tiled.layer
-        self.home_of = schedule.group.home
+        self.home_of = partial(schedule.group.home, arch=group.arch)
         self.stored = self.layer.result.name in schedule.group.results
         self.looped = bool(schedule.loops)
         self.depth = len(tiled.loops)
@@ -394,7 +395,7 @@ def _plan_group(schedule: Schedule, arch: Arch, slots: int) -> Plan:
             tiled = replace(tiled, parts=(tuple((0, size) for size in part),))
         layers.append(LayerPlanner(schedule, tiled, position, slots, held, maker).plan())
     stores = tuple(
-        (held.tensors[name], engine_between("local", group.home(name), arch, group.name))
+        (held.tensors[name], engine_between("local", group.home(name, arch), arch, group.name))
         for name in group.stored
         if name in held.tensors
     )

@@ -16,6 +16,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Storage, Tensor, dense
 from simmodel.arch.base import MemoryRole
+from simmodel.arch.record import Arch
 from simmodel.isa.region import replace
 
 
@@ -209,9 +210,11 @@ class Group:
         """Results that go to memory."""
         return tuple(name for name in self.results if name not in self.residents)
 
-    def home(self, name: str) -> str:
-        """Where a tensor lies between groups: dram or shared."""
-        return "shared" if name in self.shared else "dram"
+    def home(self, name: str, arch: Arch) -> str:
+        """Where a tensor lies between groups: off chip or in shared memory."""
+        if name in self.shared:
+            return "shared"
+        return arch.constants if self.tensors[name].constant else "dram"
 
     @property
     def name(self) -> str:

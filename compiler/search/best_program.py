@@ -35,6 +35,7 @@ from compiler.schedule.residency.activations import KeepTensors
 from compiler.search.autotune import Autotuner, refitted
 from compiler.search.symbolic_sizes import over_lengths
 from compiler.symbolic.infer_from_samples import SymbolicModel
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 from simmodel.trace import Trace
@@ -328,7 +329,7 @@ def _score(wanted: Wanted, made: Best) -> float:
     """What the objective says of a program that has run."""
     if wanted.objective == "energy-proxy":
         assert made.trace is not None
-        return sum(n for name, n in made.trace.traffic.items() if "dram" in name)
+        return sum(n for name, n in made.trace.traffic.items() if name.startswith(OFF_CHIP))
     return made.cycles
 
 

@@ -78,7 +78,10 @@ def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) ->
     channels = nest.shape[1]
     pixels = math.prod(nest.shape) // channels
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-    way, weights = Path(arch, 1, "dram", arch.matrix.weights), channels * taps * size_of(kind)
+    way, weights = (
+        Path(arch, 1, arch.constants, arch.matrix.weights),
+        channels * taps * size_of(kind),
+    )
     best, least = 1, min(depthwise_each(nest, tensors, arch)) + way.run(weights).cycles
     for each in range(2, min(channels, max(tile_limits(arch))) + 1):
         cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, each) / arch.matrix.units

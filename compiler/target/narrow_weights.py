@@ -70,7 +70,7 @@ def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
     """`narrow` in types that engines read: a type below a byte is stored as bytes if no engine
     reads it."""
     role, vector = arch.matrix.weights, arch.vector
-    name = arch.copy_engine("dram", role)
+    name = arch.copy_engine(arch.constants, role)
     if name is None or role not in vector.reads or role not in vector.writes:
         return None
     wanted = {real, *([narrow.scale_type] if narrow.scale is None else ())}
@@ -133,10 +133,10 @@ def fits_tiles(narrow: Narrow, row: int, depth: Any, width: Any) -> Any:
 
 
 def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:
-    """Whether widening is as fast as DRAM would deliver the wide type."""
-    engine = path(arch, "dram", arch.matrix.weights)
-    cores = arch.core_count
-    rate = min(arch.dram_bytes_per_cycle, cores * copy_rate(arch, engine))
+    """Whether widening is as fast as memory off chip would deliver the wide type."""
+    far, cores = arch.constants, arch.core_count
+    engine = path(arch, far, arch.matrix.weights)
+    rate = min(arch.far_rates[far], cores * copy_rate(arch, engine, far))
     given = tensor.elements * size_of(tensor.dtype) / rate
     return tensor.elements * widening(narrow, tensor.dtype, arch) / cores <= given
 

@@ -78,14 +78,23 @@ def lacks(node: HostNode, graph: NestGraph, arch: Arch) -> str | None:
     form = Scatter.MNEMONIC if puts else Gather.MNEMONIC
     if not arch.isa.has(form):
         return f"{arch.name} has no {form}"
-    far = {n: e for n, e in arch.copy_.items() if "dram" in (e.to if puts else e.from_)}
-    unable = [name for name, engine in far.items() if engine.indirect is None]
-    if unable or arch.copy_engine(*(("local", "dram") if puts else ("dram", "local"))) is None:
+    home = _home(table, arch)
+    far = {n: e for n, e in arch.copy_.items() if home in (e.to if puts else e.from_)}
+    unable = [
+        name for name, engine in far.items()
+        if engine.indirect is None or _home(index, arch) not in (*engine.from_, *engine.to)
+    ]  # fmt: skip
+    if unable or arch.copy_engine(*(("local", home) if puts else (home, "local"))) is None:
         return f"copy engine {' and '.join(unable)} takes no list of rows"
     own, other = _takes(pick, tensors[node.outputs[0]], graph, arch), _else(node, tensors, arch)
     if own > other:
         return f"rows are so short that other ways are quicker ({own:.0f} : {other:.0f} cycles)"
     return None
+
+
+def _home(tensor: Tensor, arch: Arch) -> str:
+    """The memory off chip in which a table or a list lies."""
+    return arch.constants if tensor.constant else "dram"
 
 
 def _takes(pick: Pick, made: Tensor, graph: NestGraph, arch: Arch) -> float:
@@ -94,7 +103,7 @@ def _takes(pick: Pick, made: Tensor, graph: NestGraph, arch: Arch) -> float:
     table, index = tensors[pick.table], tensors[pick.index]
     if not isinstance(pick, Put):
         rows = replace(made, picked=Picked(table, index, pick.axis))
-        copied = float(Path(arch, 1, "dram", "local").box(rows, rows.shape).cycles)
+        copied = float(Path(arch, 1, _home(table, arch), "local").box(rows, rows.shape).cycles)
         given = table.data is not None or table.storage.buffer in graph.inputs
         # A computed table has to be stored first.
         store = _tensor_bytes(table) / arch.dram_bytes_per_cycle + arch.dram_latency

@@ -42,6 +42,14 @@ class Demanded:
     """Bytes of inputs and constants that nests read, each once."""
     written: int
     """Bytes of outputs that nests compute, each once."""
+    constants: int = 0
+    """Of `read`, those of constants."""
+
+    def by_memory(self, constants: str) -> dict[str, int]:
+        """Bytes to and from memory off chip by role, where that of `constants` holds those."""
+        return {"dram": self.read + self.written} if constants == "dram" else {
+            "dram": self.read + self.written - self.constants, constants: self.constants,
+        }  # fmt: skip
 
 
 class Marks:
@@ -115,14 +123,17 @@ def demanded(graph: NestGraph) -> Demanded:
     for name in graph.inputs:
         own.add(graph.tensors[name], _all_positions(graph.tensors[name]))
     given = {n for n, t in graph.tensors.items() if t.data is not None or t.picked is not None}
-    read = _common_bytes(graph, given - {*graph.inputs}, loaded, wanted)
+    given -= {*graph.inputs}
+    constant = {name for name in given if graph.tensors[name].constant}
+    constants = _common_bytes(graph, constant, loaded, wanted)
+    read = constants + _common_bytes(graph, given - constant, loaded, wanted)
     read += _common_bytes(graph, graph.inputs, loaded, own)
     shown = {graph.buffer_of(name) for name in graph.outputs}
     rows = (graph.tensors[n] for n in results)  # those that nests store into outputs
     put = (t for t in rows if t.placed is not None and t.placed.table.storage.buffer in shown)
     written = math.ceil(sum(results[tensor.name] * _each(tensor) for tensor in put))
     written += _common_bytes(graph, graph.outputs, made, ends)
-    return Demanded(macs, results, read, written)
+    return Demanded(macs, results, read, written, constants)
 
 
 def _common_bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:

@@ -312,6 +312,11 @@ class Tensor:
         return (self,) if rows is None else (rows.table, rows.index)
 
     @property
+    def constant(self) -> bool:
+        """Whether the bytes that are loaded for it are those of a constant, itself or a table."""
+        return self.sources[0].data is not None
+
+    @property
     def stored(self) -> int:
         """Bytes in memory."""
         return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes

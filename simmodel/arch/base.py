@@ -1,7 +1,7 @@
 """Base class of the machine's parts, a frozen record, and field types that parts share.
 
-Memories have fixed *roles* (`dram`, `shared`, `local`, `weights`, `accumulators`); engines name the
-roles they touch.
+Memories have fixed *roles* (`dram`, `flash`, `shared`, `local`, `weights`, `accumulators`);
+engines name the roles they touch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ StorageType = Literal[
     "int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32", "int4", "uint4", "fp8e4m3", "fp8e5m2"
 ]
 NarrowType = Literal["int4", "uint4", "int8", "uint8", "fp8e4m3", "fp8e5m2"]
-MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators"]
+MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators", "flash"]
+OFF_CHIP = ("dram", "flash")
+"""Roles of memories off chip, of which a chip has one each."""
 Writeback = Literal["bias", "clip", "requantize"]
 NO_DELAY = Delay(0, True)
 

@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from simmodel.arch.base import (
     NO_DELAY,
+    OFF_CHIP,
     ElementType,
     FrozenModel,
     MemoryRole,
@@ -31,11 +32,12 @@ Share = Annotated[float, Field(gt=0, le=1)]
 """Of a rate."""
 
 
-class Dram(FrozenModel):
-    """Off-chip memory behind one or more channels that all cores share."""
+class FarMemory(FrozenModel):
+    """Memory behind one or more channels that all cores share, and that runs only read: flash or
+    ROM, in which constants lie."""
 
     size: Bytes
-    """Bytes of it: what a network's constants and maps must fit into."""
+    """Bytes of it: what a network's constants, and in DRAM its maps, must fit into."""
     bandwidth: Bandwidth
     """All channels together."""
     latency: Delay = NO_DELAY
@@ -46,14 +48,27 @@ class Dram(FrozenModel):
     """Independent channels; addresses are interleaved over them."""
     read_efficiency: Share = 1.0
     """Share of `bandwidth` that long reads keep up: refresh and the controller take the rest."""
-    write_efficiency: Share = 1.0
-    """The same of long writes."""
     run_cost: Delay = NO_DELAY
     """Time that a channel spends on each contiguous run of a transfer beside its bytes: opening a
     row and taking a request, as far as others do not hide it."""
     conflict_penalty: Annotated[float, Field(ge=0)] = 0.0
     """Extra time, as a fraction, while transfers meet in a channel: rows that one closes for
     another, and turns between reads and writes."""
+
+    def efficiency(self, *, write: bool) -> float:
+        """Share of `bandwidth` that long transfers of a direction keep up."""
+        return self.read_efficiency
+
+
+class Dram(FarMemory):
+    """Off-chip memory that is read and written; where a machine has none, the SRAM of the system
+    beside it."""
+
+    write_efficiency: Share = 1.0
+    """The same as `read_efficiency` of long writes."""
+
+    def efficiency(self, *, write: bool) -> float:
+        return self.write_efficiency if write else self.read_efficiency
 
 
 class Memory(FrozenModel):
@@ -108,7 +123,7 @@ class SharedMemory(Memory):
     """One for the chip, or one for each cluster."""
 
 
-ROLES = ("dram", "shared", "local", "weights", "accumulators")
+ROLES = ("dram", "shared", "local", "weights", "accumulators", "flash")
 """Of memories."""
 
 
@@ -124,11 +139,22 @@ class Memories(FrozenModel):
     """Per core: separate weight memory."""
     accumulators: Memory | None = None
     """Per core: partial sums of the matrix engine."""
+    flash: FarMemory | None = None
+    """Beside DRAM: where it is there all constants lie in it, and in DRAM what is computed, inputs
+    and outputs."""
 
-    def get(self, role: str) -> Memory | Dram | None:
+    def get(self, role: str) -> Memory | FarMemory | None:
         """The memory in `role`, or None where the machine has none."""
-        found: Memory | Dram | None = getattr(self, role) if role in ROLES else None
+        found: Memory | FarMemory | None = getattr(self, role) if role in ROLES else None
         return found
+
+    def off_chip(self) -> dict[str, FarMemory]:
+        """Role -> memory for what lies off chip."""
+        return {"dram": self.dram} | ({} if self.flash is None else {"flash": self.flash})
+
+    def roles(self) -> tuple[str, ...]:
+        """Roles of all memories that exist."""
+        return (*self.off_chip(), *self.on_chip())
 
     def on_chip(self) -> dict[str, Memory]:
         """Role -> memory for every on-chip memory that exists."""
@@ -506,26 +532,45 @@ class Arch(FrozenModel):
         return self.memories.dram.bandwidth.at(self.clock)
 
     @cached_property
+    def far_rates(self) -> dict[str, float]:
+        """Bytes per core-clock cycle of long transfers of each memory off chip, in the better
+        direction."""
+        return {
+            role: far.bandwidth.at(self.clock)
+            * max(far.efficiency(write=False), far.efficiency(write=True))
+            for role, far in self.memories.off_chip().items()
+        }
+
+    @property
     def dram_bytes_per_cycle(self) -> float:
         """Bytes per core-clock cycle of long DRAM transfers, in the better direction."""
-        dram = self.memories.dram
-        return self.dram_peak * max(dram.read_efficiency, dram.write_efficiency)
+        return self.far_rates["dram"]
 
-    def dram_load(self, size: Any, runs: Any, *, write: bool) -> Any:
-        """Bytes that long transfers in the better direction move in the time which DRAM needs for
-        `size` bytes in so many contiguous runs; both may be arrays."""
-        dram = self.memories.dram
-        own = dram.write_efficiency if write else dram.read_efficiency
-        slower = max(dram.read_efficiency, dram.write_efficiency) / own
-        run_cost = dram.run_cost.at(self.clock)
+    def far_load(self, role: str, size: Any, runs: Any, *, write: bool) -> Any:
+        """Bytes that long transfers in the better direction move in the time which the memory off
+        chip in `role` needs for `size` bytes in so many contiguous runs; both may be arrays."""
+        far = self.memories.off_chip()[role]
+        best = max(far.efficiency(write=False), far.efficiency(write=True))
+        slower, run_cost = best / far.efficiency(write=write), far.run_cost.at(self.clock)
         if slower == 1 and not run_cost:
             return size
-        return slower * size + runs * (run_cost * self.dram_bytes_per_cycle / dram.channels)
+        return slower * size + runs * (run_cost * self.far_rates[role] / far.channels)
 
     @cached_property
+    def far_latencies(self) -> dict[str, int]:
+        """Latency of each memory off chip in cycles."""
+        off_chip = self.memories.off_chip()
+        return {role: far.latency.cycles(self.clock) for role, far in off_chip.items()}
+
+    @property
     def dram_latency(self) -> int:
         """DRAM latency in cycles."""
-        return self.memories.dram.latency.cycles(self.clock)
+        return self.far_latencies["dram"]
+
+    @property
+    def constants(self) -> str:
+        """Role of the memory in which constants lie."""
+        return "dram" if self.memories.flash is None else "flash"
 
     def peak_macs(self, dtype: str) -> float:
         """MACs per cycle of the whole chip for element type `dtype`."""
@@ -569,7 +614,7 @@ class Arch(FrozenModel):
     def instances(self, role: str) -> int:
         """How many memories of this role the chip has."""
         shared = self.memories.shared
-        if role == "dram":
+        if role in OFF_CHIP:
             return 1
         return self.core_count if role != "shared" or shared is None else self.scopes(shared.level)
 

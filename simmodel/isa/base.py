@@ -17,9 +17,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.dtype import NAMES, largest, real_limits
 from simmodel.arch.element_types import PACKED, STORED, is_float
-from simmodel.arch.record import Arch, Dram
+from simmodel.arch.record import Arch, FarMemory
 from simmodel.isa.operand_rules import Breaches, sound, storable
 from simmodel.isa.region import Operand, replace
 
@@ -44,9 +45,10 @@ class OperandTraffic:
 
     def load(self, arch: Arch) -> float:
         """Bytes that long transfers move in the time which this takes of the memory."""
-        if self.operand.memory != "dram":
+        if self.operand.memory not in OFF_CHIP:
             return self.bytes
-        return float(arch.dram_load(self.bytes, self.runs, write=self.write))
+        role = self.operand.memory
+        return float(arch.far_load(role, self.bytes, self.runs, write=self.write))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,7 @@ def granule(arch: Arch, role: str) -> int:
     memory = arch.memories.get(role)
     if memory is None:
         raise ValueError(f"{arch.name} has no memory {role!r}")
-    return memory.burst if isinstance(memory, Dram) else memory.bank_width
+    return memory.burst if isinstance(memory, FarMemory) else memory.bank_width
 
 
 def operand_traffic(

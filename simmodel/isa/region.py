@@ -143,7 +143,7 @@ class Operand:
     """
 
     memory: str
-    """Role of the memory: dram, shared, local, weights or accumulators."""
+    """Role of the memory: dram, flash, shared, local, weights or accumulators."""
     address: Address
     shape: tuple[int, ...]
     strides: tuple[int, ...]

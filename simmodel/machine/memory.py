@@ -1,13 +1,14 @@
 """Memories as resources: what an access to some bytes of a memory's instance goes through.
 
-DRAM is one resource. An on-chip memory with interleaved banks is one too (per direction where
-reads and writes have ports of their own), because neighbouring words lie in different banks and any
-access of some length meets all of them. With blocked banks each bank is a resource of its own.
+DRAM is one resource, and so is flash. An on-chip memory with interleaved banks is one too (per
+direction where reads and writes have ports of their own), because neighbouring words lie in
+different banks and any access of some length meets all of them. With blocked banks each bank is a
+resource of its own.
 """
 
 from __future__ import annotations
 
-from simmodel.arch.record import Arch, Dram, Memory
+from simmodel.arch.record import Arch, FarMemory, Memory
 from simmodel.isa import Copy
 from simmodel.isa.region import Operand
 from simmodel.machine.flow import Resource, Usage
@@ -19,13 +20,13 @@ from simmodel.trace import BANDWIDTH, CONFLICT
 class Ports:
     """One instance of a memory."""
 
-    def __init__(self, env: Clock, name: str, memory: Memory | Dram, arch: Arch) -> None:
+    def __init__(self, env: Clock, name: str, memory: Memory | FarMemory, rate: float) -> None:
         self.banked = isinstance(memory, Memory) and memory.mapping == "blocked"
         self.bank_size = memory.size
         if isinstance(memory, Memory) and self.banked:
             self.bank_size = memory.bank_size
-        if isinstance(memory, Dram):
-            rate, penalty = arch.dram_bytes_per_cycle, memory.conflict_penalty
+        if isinstance(memory, FarMemory):
+            penalty = memory.conflict_penalty
             one = Resource(env, name, rate, BANDWIDTH, penalty, memory.channels)
             self._read = self._write = [one]
         elif memory.split_ports:
@@ -64,12 +65,13 @@ class MemoryInstances:
         self._known: dict[tuple[str, tuple[int, ...], int], tuple[int, ...]] = {}
         """Instances by role, cores named and issuing core."""
         self._ports: list[Ports] = []
-        known: dict[str, Memory | Dram] = {"dram": arch.memories.dram, **arch.memories.on_chip()}
-        for role, memory in known.items():
+        for role in arch.memories.roles():
+            memory = arch.memories.get(role)
+            assert memory is not None
             for index in range(count := arch.instances(role)):
                 self._instances[role, index] = len(self._ports)
                 name = role if count == 1 else f"{role}{index}"
-                self._ports.append(Ports(env, name, memory, arch))
+                self._ports.append(Ports(env, name, memory, arch.far_rates.get(role, 0.0)))
 
     def instances(self, operand: Operand, core: int) -> tuple[int, ...]:
         """Numbers of the instances that `operand` of an instruction of `core` lies in."""
@@ -102,7 +104,7 @@ class MemoryInstances:
 
 # Links: the buses and networks that copies between two sets of memories cross.
 
-OUTWARD = {"accumulators": 0, "weights": 1, "local": 1, "shared": 2, "dram": 3}
+OUTWARD = {"accumulators": 0, "weights": 1, "local": 1, "shared": 2, "dram": 3, "flash": 3}
 """How far from the engines a memory is; copies to farther ones are stores."""
 
 

@@ -116,8 +116,7 @@ def _dram_load(works: Iterable[Work], arch: Arch) -> float:
 
 
 def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int]:
-    roles = ("dram", *arch.memories.on_chip())
-    total = {f"{role}.{way}": 0 for role in roles for way in ("read", "write")}
+    total = {f"{role}.{way}": 0 for role in arch.memories.roles() for way in ("read", "write")}
     total |= {f"link.{name}": 0 for name in arch.links}
     for work, each in zip(works, moved, strict=True):
         for key, amount in each.items():

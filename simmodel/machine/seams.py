@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.isa import Arrive
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import STARTUP, TOKEN, TRAFFIC, Entry, Work
@@ -352,7 +353,7 @@ def _behaviour(work: Work, stream: Expansion) -> object:
     )
     banks = () if work.profile_at is None else tuple(
         [at.tobytes() for operand, at in zip(site.operands, site.addresses, strict=True)
-         if operand.memory != "dram"]
+         if operand.memory not in OFF_CHIP]
     )  # fmt: skip
     return (
         work.engine, work.startup, work.cycles, work.gain, work.times, work.cause, work.notices,

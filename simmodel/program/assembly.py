@@ -5,6 +5,7 @@
              | 'barrier' name count | 'payload' base64
              | 'constants' string           file with the data of those that follow
              | 'constant' name address type '[' extents ']' 'used' bytes 'hash' string
+               ['in' memory]               where that is not dram
     core     = 'core' number, then indented: ('token' name count)* item*
     item     = 'loop' variable count, then indented: item*
              | mnemonic engine field* ['wait' uses] ['signal' uses] ['notify' notes]
@@ -78,7 +79,8 @@ def print_program(program: Program, constants: str = "") -> str:
     for each, found in zip(program.constants, program.digests, strict=True):
         head = f"constant {_quote_name(each.name)} {each.address:#x}"
         kind = f"{NAMES[np.dtype(each.data.dtype)]}[{','.join(map(str, each.data.shape))}]"
-        lines.append(f'{head} {kind} used {each.used} hash "{found}"')
+        place = "" if each.memory == "dram" else f" in {each.memory}"
+        lines.append(f'{head} {kind} used {each.used} hash "{found}"{place}')
     for core, (tokens, stream) in enumerate(zip(program.tokens, program.cores, strict=True)):
         lines.append(f"core {core}")
         lines += [f"{INDENT}token {_quote_name(name)} {count}" for name, count in tokens.items()]

@@ -473,6 +473,7 @@ def _parse_constant(line: AssemblyLine, data: Data) -> Constant:
     used = line.integer("a number of bytes")
     line.expect("hash")
     expected = line.string("a hash")
+    memory = line.name("a memory") if line.accept("in") else "dram"
     if name not in data:
         raise line.error("a constant whose data is given", start)
     raw = np.ascontiguousarray(data[name])
@@ -483,7 +484,7 @@ def _parse_constant(line: AssemblyLine, data: Data) -> Constant:
         given = f"{kind}{list(raw.shape)} with hash {digest(raw)}"
         wanted = f"{dtype}{list(shape)} with hash {expected}"
         raise line.error(f"{wanted}, given {given}, for", start)
-    return Constant(name, address, raw, used)
+    return Constant(name, address, raw, used, memory)
 
 
 def parse_program(

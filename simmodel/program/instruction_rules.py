@@ -149,7 +149,7 @@ def _numbers(
         yield from _strangers(at, table, valid)
         decided = _first_match(pattern, arch.encoding.numbers if arch.encoding else {}, fields)
         memories = {path for path in fields if path.endswith(".memory")}
-        missing = [name for name in ("dram", *arch.memories.on_chip()) if name not in table]
+        missing = [name for name in arch.memories.roles() if name not in table]
         if missing and memories <= set(decided):
             said = f"{', '.join(missing)} of the machine without a number"
             yield Problem(at, f"{said}, expected one for each memory", (("memories",),))

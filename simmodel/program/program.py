@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.isa import Item
@@ -42,13 +43,15 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Constant:
-    """Bytes that are in DRAM before the program starts."""
+    """Bytes that are in DRAM, or in flash, before the program starts."""
 
     name: str
     address: int
     data: AnyArray
     used: int = 0
     """Bytes that the model needs (without packing)."""
+    memory: str = "dram"
+    """Role of the memory that holds them."""
 
 
 def digest(data: AnyArray) -> str:
@@ -132,9 +135,11 @@ class Demand:
     macs: int
     """Multiply-accumulates of tiled sums of products on any engine."""
     read: int
-    """Bytes of constants and inputs that come from DRAM, each once, without packing."""
+    """Bytes of constants and inputs that come from off chip, each once, without packing."""
     written: int
     """Bytes of outputs that go to DRAM, each once."""
+    constants: int = 0
+    """Of `read`, bytes of constants that come from flash."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,7 @@ Place = tuple[str, int]
 
 def place(arch: Arch, role: str, core: int) -> Place:
     """The instance of the memory in `role` that belongs to `core`."""
-    if role == "dram":
+    if role in OFF_CHIP:
         return role, 0
     if role == "shared":
         shared = arch.memories.shared

@@ -132,6 +132,7 @@ def _meetings(
     there += [
         (f"constant {each.name}", (each.address, each.address + each.data.nbytes))
         for each in program.constants
+        if each.memory == MEMORY
     ]
     there += [
         ("what lies between layers", reach)

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.isa import Claim, HostCall, Instruction, Item, Loop, Sync
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Limit, Operand, Register
@@ -235,7 +236,7 @@ class _Specializer:
         """The replacement of an instruction that is left out."""
         made: list[Instruction] = []
         if self.interlock:
-            own = (o for o in left.operands() if o.memory != "dram" and not o.cores)
+            own = (o for o in left.operands() if o.memory not in OFF_CHIP and not o.cores)
             made = [
                 Claim(engine=left.engine, origin=left.origin, dst=replace(o, limits=()))
                 for o in own

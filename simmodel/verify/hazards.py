@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.errors import Finding
 from simmodel.isa import Claim
@@ -93,7 +94,9 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
         site, region = int(line.site[occurrence]), int(table.region[access])
         operand = line.sites[site].operands[index]
         address = int(table.start[region]) - operand.span[0]
-        if operand.memory == "dram" and written.constant(*(address + n for n in operand.span)):
+        if operand.memory in OFF_CHIP and written.constant(
+            operand.memory, *(address + n for n in operand.span)
+        ):
             continue
         marks = _marks(written.bytes[table.places[table.place[region]]], operand, address)
         if table.write[access]:
@@ -108,7 +111,7 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
             instruction = line.sites[site].instruction
             yield found_at(line.program, "unwritten", message, line.owners[site], instruction)
     for port in line.program.outputs:
-        if written.constant(*port.operand.bounds):
+        if written.constant("dram", *port.operand.bounds):
             continue
         marks = _marks(written.bytes["dram", 0], port.operand, port.operand.address.base)
         if not marks.all():
@@ -124,29 +127,31 @@ class _Written:
         self.bytes = {
             spot: np.zeros(end, np.bool_) for spot, end in touched_ends(line, arch).items()
         }
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._rows: dict[str, tuple[list[int], list[int]]] = {role: ([], []) for role in OFF_CHIP}
+        """By memory, first bytes and ends of constants side by side."""
         for constant in sorted(line.program.constants, key=lambda c: c.address):
+            starts, ends = self._rows[constant.memory]
             end = constant.address + constant.data.nbytes
-            if self._ends and constant.address <= self._ends[-1]:
-                self._ends[-1] = max(self._ends[-1], end)
+            if ends and constant.address <= ends[-1]:
+                ends[-1] = max(ends[-1], end)
                 continue
-            self._starts.append(constant.address)
-            self._ends.append(end)
+            starts.append(constant.address)
+            ends.append(end)
         for port in line.program.inputs:
             _marks(self.bytes["dram", 0], port.operand, port.operand.address.base)[...] = True
 
-    def constant(self, low: int, high: int) -> bool:
-        """Whether bytes `low` to `high` of DRAM are in one row of constants; otherwise the rows
-        that some of them are in are marked."""
-        for number in range(max(0, bisect_right(self._starts, low) - 1), len(self._starts)):
-            start, end = self._starts[number], self._ends[number]
+    def constant(self, memory: str, low: int, high: int) -> bool:
+        """Whether bytes `low` to `high` of a memory off chip are in one row of constants; otherwise
+        the rows that some of them are in are marked."""
+        starts, ends = self._rows[memory]
+        for number in range(max(0, bisect_right(starts, low) - 1), len(starts)):
+            start, end = starts[number], ends[number]
             if start >= high:
                 break
             if start <= low and high <= end:
                 return True
             if end > low:
-                self.bytes["dram", 0][start:end] = True
+                self.bytes[memory, 0][start:end] = True
         return False
 
 

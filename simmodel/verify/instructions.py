@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import SIZES
 from simmodel.arch.record import ROLES, Arch, Memory
 from simmodel.errors import Finding
@@ -116,8 +117,8 @@ def _references(instruction: Instruction, program: Program, core: int) -> Messag
     if isinstance(instruction, HostCall):
         if not 0 <= instruction.payload < len(program.payloads):
             yield "payload", f"payload {instruction.payload} of {len(program.payloads)}"
-        if any(operand.memory != "dram" for operand in instruction.operands()):
-            yield "encoding", "the host reaches DRAM only"
+        if any(operand.memory not in OFF_CHIP for operand in instruction.operands()):
+            yield "encoding", "the host reaches memories off chip only"
 
 
 def _check_token_count(name: str, count: int) -> Messages:
@@ -189,7 +190,7 @@ def storage_bounds(program: Program, arch: Arch) -> Iterator[Finding]:
             yield Finding("alignment", message)
     for constant in program.constants:
         end = constant.address + constant.data.nbytes
-        for message in _outside("dram", constant.address, end, sizes):
+        for message in _outside(constant.memory, constant.address, end, sizes):
             yield Finding("range", f"constant {constant.name!r}: {message}")
     for port in (*program.inputs, *program.outputs):
         yield from _check_port(port, sizes)

@@ -199,8 +199,10 @@ def touched_ends(line: Timeline, arch: Arch) -> dict[Place, int]:
     """By memory instance one past its last byte that instructions, ports or constants touch."""
     program, dram = line.program, ("dram", 0)
     ends = [port.operand.bounds[1] for port in (*program.inputs, *program.outputs)]
-    ends += [constant.address + constant.data.nbytes for constant in program.constants]
     found: dict[Place, int] = {dram: max([1, *ends])}
+    for constant in program.constants:
+        spot = constant.memory, 0
+        found[spot] = max(found.get(spot, 1), constant.address + constant.data.nbytes)
     for site, core in zip(line.sites, line.owners, strict=True):
         for operand, (_, end) in zip(site.operands, site.reaches, strict=True):
             for spot in places(arch, operand, core):

@@ -13,9 +13,10 @@ from archgen.studies.schedule_transfer import at_least, fields_of
 
 OTHER_HARDWARE = (
     "clock", "types", "matrix.*", "vector.*", "isa.*", "scalar.types",
-    "memories.shared", "memories.weights",
+    "memories.shared", "memories.weights", "memories.flash",
     "memories.accumulators", "memories.*.bank_width", "memories.*.mapping",
-    "memories.*.alignment", "memories.*.level", "memories.dram.burst", "copy.*.from", "copy.*.to",
+    "memories.*.alignment", "memories.*.level", "memories.dram.burst", "memories.flash.burst",
+    "copy.*.from", "copy.*.to",
     "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.widens", "copy.*.widens.*",
     "copy.*.broadcast", "copy.*.peer", "links.*",
     "front_end.instruction_bytes", "front_end.bundle", "front_end.sync", "encoding", "encoding.*",

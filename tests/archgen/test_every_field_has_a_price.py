@@ -112,8 +112,8 @@ def schema_fields() -> list[str]:
     found = []
     for part in parts(arch_view()):
         # Memories on the chip are alike: what holds of one role holds of all.
-        title = re.sub(r"^memories\.(?!dram).*", "memories.*", part.title).replace("<name>", "*")
-        title = title.removeprefix("top level")
+        title = re.sub(r"^memories\.(?!dram|flash).*", "memories.*", part.title)
+        title = title.replace("<name>", "*").removeprefix("top level")
         found += [f"{title}.{field.name}".lstrip(".") for field in part.entries]
     return list(dict.fromkeys(found))
 

@@ -20,6 +20,7 @@ from simmodel.arch_rules import problems
 
 Record = TypeVar("Record", bound=FrozenModel)
 WRITEBACK = ("bias", "clip", "requantize")
+FLASH = {"size": "16 MiB", "bandwidth": "4 B/cycle", "burst": 32, "latency": "50 cycles"}
 ALL_TYPES = ("int8", "uint8", "int16", "int32", "fp16", "fp32")
 WIDTHS = {"weights": 8, "accumulators": 32}
 ENDS = {"weights": "weights", "accumulators": "output"}
@@ -44,6 +45,7 @@ def machine(
     shared: dict[str, Any] | None = None,
     own_engines: bool = False,
     among: str = "",
+    flash: str = "",
     latency: int = 20,
     tokens: int = 64,
 ) -> Arch:
@@ -51,7 +53,7 @@ def machine(
     Without `array`, the vector engine multiplies. With `own_engines`, other copy engines reach
     shared memory than DRAM. What reaches several cores
     at once is said by `among`: "load" the loads, "peer" an engine between local memories, which
-    with "each" reaches one core after another.
+    with "each" reaches one core after another. `flash`: the engine that loads constants from it.
 
     Raises ValueError where the parts contradict each other.
     """
@@ -71,6 +73,9 @@ def machine(
             product[ENDS[role]] = role
             (targets if role == "weights" else reads).append(role)
     copies = _copies(targets, copy or {}, split_loads and bool(weights), among)
+    if flash:
+        memories["flash"] = FLASH
+        _reach_flash(copies, flash)
     if shared is not None:
         memories["shared"] = {"size": 1 << 20, "banks": 4, "bank_width": 16} | shared
         _reach_shared(copies, own_engines)
@@ -104,6 +109,12 @@ def _copies(
     if among == "peer":
         copies["peer"] |= everyone
     return copies
+
+
+def _reach_flash(copies: dict[str, Any], name: str) -> None:
+    """Let an engine that is there, or one like the one that loads, reach flash."""
+    engine = copies.get(name, copies["load"] | {"from": []})
+    copies[name] = engine | {"from": [*engine["from"], "flash"]}
 
 
 def _reach_shared(copies: dict[str, Any], own_engines: bool) -> None:
@@ -155,6 +166,7 @@ NAMED = {
             name="triplets", cores=2, sync="interlock", vector={"units": 3, "window": False},
             matrix=SYSTOLIC | {"units": 2, "writeback": WRITEBACK}, weights=8192,
         ),
+        machine(name="flashed", flash="fetch", weights=8192, vector={"max_extent": 24}),
         machine(name="joined", cores=3, shared={"size": 1 << 16}, accumulators=8192),
         machine(
             name="clustered", clusters=2, cores=2, sync="interlock", weights=8192,

@@ -294,6 +294,27 @@ def test_09_transfers_that_meet_in_a_channel_cost_more() -> None:
     assert simulate(program(stream), met).cycles == 1 + 60 + 1
 
 
+def test_09_flash_is_read_beside_dram() -> None:
+    # Flash gives 2 B/cycle behind 20 cycles of latency: 64 B take 20 + 32, and nothing of DRAM,
+    # whose load of 640 B takes the 40 cycles that it takes alone, one cycle later. Two engines that
+    # read flash share it.
+    flash = {"size": "1 MiB", "bandwidth": "2 B/cycle", "latency": "20 cycles", "burst": 32}
+    copy = {"from": "flash", "to": "local", "bandwidth": "16 B/cycle"}
+    arch = machine(memories=memories(flash=flash), copy={"one": copy, "two": copy})
+    constant = Copy(engine="one", src=box("flash", 0, 64), dst=box("local", 0, 64))
+    found = spans(program((constant, load(640, at=KIB))), arch)
+    assert sorted(found) == [("load", 1, 41), ("one", 0, 52)]
+    other = Copy(engine="two", src=box("flash", 64, 64), dst=box("local", 64, 64))
+    trace = simulate(program((constant, other)), arch)
+    # From 21 to 52 each has half: 31 cycles more for the other's bytes, and it began one later.
+    assert (trace.cycles, trace.traffic["flash.read"]) == (20 + 64, 128)
+    # 16 of 64 B: a burst of 32 for each run.
+    short = Copy(
+        engine="one", src=box("flash", 0, 4, 16, strides=(64, 1)), dst=box("local", 0, 4, 16)
+    )
+    assert simulate(program((short,)), arch).traffic["flash.read"] == 4 * 32
+
+
 def test_09_each_run_takes_requests_of_its_own() -> None:
     # 4 requests in flight and a latency of 100: 8 runs of 64 B take 200 cycles behind it, as each
     # is a request; requests of 256 B that hold several runs take 50.

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from compiler.codegen.issue_order.access import Accesses, accesses
 from compiler.codegen.nodes import instructions
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.isa import (
     Arrive,
@@ -154,21 +155,20 @@ def engines(item: Item) -> set[str]:
     return {each.engine for each in instructions([item])}
 
 
-def far_load(item: Instruction, arch: Arch) -> float:
-    """Bytes that DRAM moves for it, or could in the time that it takes."""
-    sides = ((item.reads(), False), (item.writes(), True))
-    return sum(
-        operand_traffic(arch, operand, write=write).load(arch)
-        for side, write in sides
-        for operand in side
-        if operand.memory == "dram"
-    )
+def far_loads(item: Instruction, arch: Arch) -> dict[str, float]:
+    """Bytes that each memory off chip moves for it, or could in the time that it takes."""
+    sides, found = ((item.reads(), False), (item.writes(), True)), dict[str, float]()
+    for operand, write in ((operand, write) for side, write in sides for operand in side):
+        if (far := operand.memory) in OFF_CHIP:
+            load = operand_traffic(arch, operand, write=write).load(arch)
+            found[far] = found.get(far, 0) + load
+    return found
 
 
 def users_of(streams: Sequence[Sequence[Item]], arch: Arch) -> dict[int, int]:
-    """Origin -> streams of `streams` that copy from or to DRAM for it."""
+    """Origin -> streams of `streams` that copy from or to memory off chip for it."""
     copied = (
-        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far_load(i, arch)}
+        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far_loads(i, arch)}
         for stream in streams
     )
     return Counter(origin for origins in copied for origin in origins)
@@ -197,7 +197,7 @@ def remote_waits_of(streams: Sequence[Sequence[Item]], arch: Arch) -> list[dict[
     ]
 
 
-OFF_CHIP = {"dram": 0, "shared": 1}
+_FAR = {"dram": 0, "flash": 0, "shared": 1}
 """How far a memory is from the engines: less is farther; what is not listed is near."""
 
 
@@ -207,7 +207,7 @@ class Pricer:
 
     arch: Arch
     users: Mapping[int, int]
-    """Origin -> cores that use DRAM for it, at the same time and alike."""
+    """Origin -> cores that use memory off chip for it, at the same time and alike."""
     own: frozenset[str] = frozenset()
     """Tokens that no other core gives."""
     heard: Mapping[Heard, int] = field(default_factory=dict)
@@ -278,7 +278,8 @@ class Pricer:
         work = item.cycles(arch) - item.overlap(arch)  # most follow their like
         if item.engine in arch.copy_:
             users = self.users.get(item.origin, 1)
-            work = max(work, int(far_load(item, arch) * users / arch.dram_bytes_per_cycle))
+            for far, load in far_loads(item, arch).items():
+                work = max(work, int(load * users / arch.far_rates[far]))
         return max(1, start + work)
 
     def _loads(self, item: Instruction) -> bool:
@@ -286,6 +287,6 @@ class Pricer:
         engine = self.arch.copy_.get(item.engine)
         if engine is None:
             return False
-        near = len(OFF_CHIP)
-        nearest = max(OFF_CHIP.get(role, near) for role in engine.from_)
-        return any(OFF_CHIP.get(role, near) > nearest for role in engine.to)
+        near = len(_FAR)
+        nearest = max(_FAR.get(role, near) for role in engine.from_)
+        return any(_FAR.get(role, near) > nearest for role in engine.to)

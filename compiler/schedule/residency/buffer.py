@@ -284,7 +284,7 @@ class GroupBufferMaker(BufferList):
             lasting=again and (rolled or stays or bordered),
         )  # fmt: skip
         if made is None:
-            self._load(buffer, self.group.home(name), self.group.name)
+            self._load(buffer, self.group.home(name, self.arch), self.group.name)
         return buffer
 
     def _load(self, buffer: TileBuffer, source: str, where: str) -> None:
@@ -310,7 +310,7 @@ class GroupBufferMaker(BufferList):
                         lasting=not pinned and bool(self.schedule.loops),
                     )  # fmt: skip
                     if before is None:
-                        self._load(buffer, "dram", tiled.layer.name)
+                        self._load(buffer, self.arch.constants, tiled.layer.name)
                     buffer = replace(buffer, last=position)
                     self.buffers[buffer.name] = made[constant.key] = buffer
                     found[position, constant.key] = buffer.name

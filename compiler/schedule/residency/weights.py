@@ -99,7 +99,8 @@ class PinConstants(Omittable):
                 return group.beside(pinned, reserved)
 
             again = sum(constant.saved + constant.constant.loaded for constant, _ in rows)
-            yield OptimisticPrices(prices, hoped), again / prices.arch.dram_bytes_per_cycle
+            rate = prices.arch.far_rates[prices.arch.constants]
+            yield OptimisticPrices(prices, hoped), again / rate
         yield prices, math.inf
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, prices: Prices) -> tuple[Part, ...]:
@@ -167,7 +168,8 @@ def candidates(
             for _, layer in found
         }  # fmt: skip
         layout = layouts.pop()
-        if layouts or len(layout) != 1 or facts.arch.copy_engine("dram", layout[0].role) is None:
+        arch = facts.arch
+        if layouts or len(layout) != 1 or arch.copy_engine(arch.constants, layout[0].role) is None:
             continue
         (first, layer), (last, _), [own] = found[0], found[-1], layout
         if lasting := inferences > 1:

@@ -40,15 +40,22 @@ class LowerBounds:
         loads `again` bytes more than once."""
         works, stored = self._whole(group)
         matrix, vector = (cycles / cores for cycles in works)
-        moved = stored + again
-        memory = moved / self.arch.dram_bytes_per_cycle
-        return Estimate(max(matrix, vector, memory), matrix, vector, memory, moved)
+        moved = {far: stored.get(far, 0) for far in self.arch.far_rates}
+        moved[self.arch.constants] += again
+        memory = max(size / self.arch.far_rates[far] for far, size in moved.items())
+        most = max(matrix, vector, memory)
+        return Estimate(most, matrix, vector, memory, sum(moved.values()))
 
-    def _work_and_bytes(self, group: Group) -> tuple[tuple[float, ...], int]:
-        """Cycles of both engines on one core, and bytes that surely go to or come from DRAM."""
+    def _work_and_bytes(self, group: Group) -> tuple[tuple[float, ...], dict[str, float]]:
+        """Cycles of both engines on one core, and by memory off chip the bytes that surely go to or
+        come from it."""
         works = zip(*map(self.engine_cycles, group.layers), strict=True)
         names = _dram_tensors(group) - {*group.shared}
-        return tuple(map(sum, works)), sum(group.tensors[name].stored for name in names)
+        stored: dict[str, float] = {}
+        for name in names:
+            far = group.home(name, self.arch)
+            stored[far] = stored.get(far, 0) + group.tensors[name].stored
+        return tuple(map(sum, works)), stored
 
     def in_tiles(self, group: Group, walked: TileTrace, cores: int, again: float) -> Estimate:
         """The same for schedules whose busiest core walks its part like this."""

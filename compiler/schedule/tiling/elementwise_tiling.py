@@ -189,4 +189,5 @@ def price_elementwise(problem: TilingProblem, tiles: Sequence[int]) -> TilePrice
         float(total), count * matrix, count * vector, moved.longest, float(moved.bytes["dram"]),
         space_of(layer, arch, math.prod(tiles)) + float(buffers), float(moved.load[0]),
         float(moved.store[0]), count, count, moved.lead, resting(slots, total, stages),
+        flash=float(moved.bytes.get("flash", 0.0)),
     )  # fmt: skip

@@ -117,7 +117,7 @@ class GroupPricer:
         self, name: str, sizes: Sizes, room: Sizes, cores: int, *, store: bool
     ) -> Transfer:
         """One load or store of `sizes` of what the group holds, in a buffer with `room`."""
-        tensor, home = self.group.tensors[name], self.group.home(name)
+        tensor, home = self.group.tensors[name], self.group.home(name, self.arch)
         order = self.facts.passing(self.group, name).order
         lies = tensor.shape, tensor.dtype, tensor.storage.strides
         key = lies, home, order, sizes, room, cores, store
@@ -452,13 +452,16 @@ class _Candidate:
         timeline = GroupTimeline(inputs, results, pricer.slots, self._slots(), begins, told)
         cycles = timeline.run(walked, work)
         constants = sum(moved for _, moved in arrivals.values())
-        everything = self.cores.count * total.bytes + constants
+        moved = {"dram": self.cores.count * total.bytes}
+        off_chip = constants + self.cores.count * total.flash
+        moved[arch.constants] = moved.get(arch.constants, 0.0) + off_chip
         load = total.load + sum(arriving.values())
-        memory = max(load, total.store, everything / arch.dram_bytes_per_cycle)
+        memory = max(load, total.store, *(moved[far] / arch.far_rates[far] for far in moved))
         busy = max(cycles, memory, total.matrix, total.vector)
         busy += passed_cycles(arch, group, self.schedule.parts)
         rest = timeline.rest(looped=bool(self.schedule.loops))
         lead = arriving.get(0, 0.0)
+        everything = sum(moved.values())
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
 
     def _slots(self) -> dict[str, int]:
@@ -476,13 +479,13 @@ class _Candidate:
         """Cycles of the loads of a layer's constants, those that stay for the group if they do and
         those that do for others too, and the bytes that they move: each is a transfer of its own,
         and engines that reach different memories work side by side."""
-        pricer, cores = self.pricer, self.cores
+        pricer, cores, arch = self.pricer, self.cores, self.pricer.arch
         key = position, cores.count, stays
         if key not in pricer.arrivals:
             cycles, moved = dict[int, float](), 0.0
             own = pricer.own(pricer.group.layers[position]) if stays else ()
             for constant in (*own, *pricer.pinned.get(position, ())):
-                way = Path.load(pricer.arch, cores, "dram", constant.role, cores.count)
+                way = Path.load(arch, cores, arch.constants, constant.role, cores.count)
                 asked, engine = (constant.loaded, constant.role, cores.count), id(way.engine)
                 if asked not in pricer.transfers:
                     pricer.transfers[asked] = way.run(constant.loaded)
@@ -514,14 +517,17 @@ class _Candidate:
         for name, handed in walked.handed[run.first].items():
             reader = group.internal_readers[name][-1]
             moves[reader] = moves.get(reader, 0.0) + self._handing(name, handed, moment)
-        both = (*loads.items(), *stores.items())
+        both, homes = (*loads.items(), *stores.items()), dict.fromkeys(("dram", "flash"), 0.0)
+        for name, moved in both:
+            if name not in group.shared:
+                homes[group.home(name, self.pricer.arch)] += float(moved.bytes)
         return TileWork(
             shares,
             {name: float(load.cycles) for name, load in loads.items()},
             moves,
             {group.producer_positions[name]: float(s.cycles) for name, s in stores.items()},
             arriving,
-            sum(float(moved.bytes) for name, moved in both if name not in group.shared),
+            *homes.values(),
         )
 
     def _handing(self, name: str, handed: tuple[int, int, int], moment: TileStep) -> float:

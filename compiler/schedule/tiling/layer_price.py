@@ -59,6 +59,8 @@ class TilePrices(NamedTuple):
     """See `Estimate`."""
     gap: Any = 0.0
     """Cycles of `matrix` that a product spares right behind another one."""
+    flash: Any = 0.0
+    """Bytes of flash, for all cores."""
     fits: Any = True
     """Whether every memory but the local one holds its share."""
     loops: Any = None
@@ -67,12 +69,14 @@ class TilePrices(NamedTuple):
     def of_core(self, loops: tuple[TileLoop, ...], cores: int) -> TilePrices:
         """Numbers of one of `cores`, whose layer has `loops`."""
         numbers = TilePrices(*map(float, self[:-2]))
-        return numbers._replace(bytes=numbers.bytes / cores, loops=loops)
+        moved, flash = numbers.bytes / cores, numbers.flash / cores
+        return numbers._replace(bytes=moved, flash=flash, loops=loops)
 
     @property
     def estimate(self) -> Estimate:
         """Of numbers."""
-        return Estimate(*map(float, (*self[:6], self.lead, self.rest)))
+        moved = self.bytes + self.flash
+        return Estimate(*map(float, (*self[:4], moved, self.need, self.lead, self.rest)))
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ class TilingProblem:
 
     def load(self, name: str, near: str, alike: Any) -> Path:
         """The way of a tensor to memory on chip that `alike` cores have in common."""
-        home = "shared" if name in self.shared else "dram"
+        far = self.arch.constants if self.layer.tensors[name].constant else "dram"
+        home = "shared" if name in self.shared else far
         return Path.load(self.arch, self.cores, home, near, alike)
 
     def store(self) -> Path:
@@ -457,7 +462,7 @@ class _Candidates:
         rest = resting(problem.slots, total, stages)
         return TilePrices(
             total, matrix, vector, moved.longest, moved.bytes["dram"], need, every, moved.store[0],
-            self.tiles, arrivals, moved.lead, rest, gap, fits,
+            self.tiles, arrivals, moved.lead, rest, gap, moved.bytes.get("flash", 0.0), fits,
         )  # fmt: skip
 
     def _held_back(self, loads: Sequence[RepeatedTransfer], work: Any) -> Any:

@@ -32,6 +32,8 @@ class TileWork:
     """Layer -> cycles of the load of constants that stay, in the first tile."""
     bytes: float = 0.0
     """That DRAM moves for `loads` and `stores`."""
+    flash: float = 0.0
+    """The same of flash."""
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Total:
     load: float = 0.0
     store: float = 0.0
     bytes: float = 0.0
+    flash: float = 0.0
 
     def add(self, work: TileWork, times: int) -> None:
         """`times` tiles of this work."""
@@ -50,6 +53,7 @@ class Total:
         self.load += times * sum(work.loads.values())
         self.store += times * sum(work.stores.values())
         self.bytes += times * work.bytes
+        self.flash += times * work.flash
         for share in work.shares:
             if share is not None:
                 self.matrix += times * (share.matrix - share.gap)
@@ -57,6 +61,7 @@ class Total:
                 self.load += times * share.load
                 self.store += times * share.store
                 self.bytes += times * share.bytes
+                self.flash += times * share.flash
 
 
 @dataclass
