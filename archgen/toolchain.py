@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from archgen.scheduling import DEFAULT, Scheduling
 from compiler import api
 from simmodel.arch.record import Arch
-from simmodel.execute import Host, Run, run
+from simmodel.execute import EVERYTHING, Host, Run, Skip, run
 from simmodel.machine.run import traced
 from simmodel.metrics import Metrics, measure
 from simmodel.program.program import Probe, Program
@@ -89,8 +89,8 @@ class Toolchain:
     """The part of compiling that depends on no machine, from a bound model, its name, and the
     options of the compiler; of these only on `Stages.shared`."""
     compile: Callable[[Request], Compiled]
-    execute: Callable[[Program, Mapping[str, Array], Arch, Host, Sequence[Probe]], Run]
-    """Outputs and probed values by name, from inputs by name."""
+    execute: Callable[[Program, Mapping[str, Array], Arch, Host, Sequence[Probe], Skip], Run]
+    """Outputs and probed values by name, from inputs by name, of what is not skipped."""
     simulate: Callable[[Program, Arch], Trace]
     measure: Callable[[Trace, Program, Arch, int], Metrics]
     """The last argument is the batch."""
@@ -180,10 +180,11 @@ def _host_rows(nodes: Iterable[api.HostNode]) -> list[dict[str, str]]:
 
 
 def execute(
-    program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host, probes: Sequence[Probe]
-) -> Run:
+    program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host, probes: Sequence[Probe],
+    skip: Skip = EVERYTHING,
+) -> Run:  # fmt: skip
     """Outputs and probed values, in the executor's own order of instructions."""
-    return run(program, inputs, arch, host, probes=probes)
+    return run(program, inputs, arch, host, None, probes, skip)
 
 
 STANDARD = Toolchain(api.prepared, compile_request, execute, traced, measure, tries=True, anew=True)

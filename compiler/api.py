@@ -82,14 +82,15 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
         set_normal,
         with_all_numbers,
     )
+    from compiler.numerics.equal_stages import NOTHING_SKIPPED
     from compiler.numerics.expected_values import (
         ExpectedValue,
         ExpectedValues,
         Recomputation,
         StoredTensorCheck,
-        VerificationPlan,
     )
     from compiler.numerics.host_error import host_error
+    from compiler.numerics.recipe import VerificationPlan
     from compiler.options import Trial
     from compiler.tensor_ir.arithmetic import beyond_fp32, infinities_to_limit
     from compiler.tensor_ir.nest import HostNode

@@ -18,7 +18,7 @@ from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
 from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.numerics.expected_values import VerificationPlan
+from compiler.numerics.recipe import VerificationPlan
 from compiler.options import Stages, Trial
 from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Place

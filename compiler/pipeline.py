@@ -431,7 +431,7 @@ def _result(
     made: ScheduledNetwork, code: ProgramCode, host: tuple[HostNode, ...], known: Known
 ) -> CompileResult:
     offers = tuple(code.names.offers.values())
-    verified = recipe(made.search.graph, made.steps, known, offers)
+    verified = recipe(code, made.steps, known, offers)
     return CompileResult(
         code.program, host, code.probes, verified, made.search, made.notes, made.steps, offers,
         code.names.works,

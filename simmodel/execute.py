@@ -11,6 +11,7 @@ import math
 import mmap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +36,24 @@ Host = Callable[[bytes, list[Array]], list[Array]]
 """Runs a payload of the program on inputs and returns its outputs."""
 Step = Callable[[int], None]
 """Executes one occurrence of a site."""
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Groups of a program whose instructions do nothing."""
+
+    groups: frozenset[int] = frozenset()
+    given: Mapping[str, Array] = field(default_factory=dict)
+    """Raw values of probes of theirs, which are written when the groups would have ended."""
+
+    def idle(self, line: Timeline) -> list[bool]:
+        """Of each site, whether it does nothing."""
+        origins = [origin.group in self.groups for origin in line.program.origins]
+        return [bool(self.groups) and origins[site.instruction.origin] for site in line.sites]
+
+
+EVERYTHING = Skip()
+"""Nothing is skipped."""
 
 
 class Run:
@@ -84,13 +103,9 @@ def execute(
 
 
 def run(
-    program: Program,
-    inputs: Mapping[str, Array],
-    arch: Arch,
-    host: Host | None = None,
-    order: Choose | None = None,
-    probes: Sequence[Probe] = (),
-) -> Run:
+    program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host | None = None,
+    order: Choose | None = None, probes: Sequence[Probe] = (), skip: Skip = EVERYTHING,
+) -> Run:  # fmt: skip
     """Prepare to execute `program`.
 
     Args:
@@ -98,8 +113,9 @@ def run(
         inputs: one array for each input port, in the port's shape.
         host: runs the payloads of host calls; needed when there are any.
         order: picks the queue that goes on (`simmodel.verify.happens_before.random_order`);
-        default: a fixed order. probes: values to read as soon as they are complete; their bytes may
-        be used again later.
+            default: a fixed order.
+        probes: values to read as soon as they are complete; their bytes may be used again later.
+        skip: what is not executed.
 
     Raises:
         Stuck: nothing can go on; the message says who waits for what.
@@ -113,12 +129,14 @@ def run(
     for port in program.inputs:
         _place_input(port, inputs, memories)
     edges = legal_edges(line, arch)
-    steps = [_site_effect(line, site, arch, memories, host) for site in range(len(line.sites))]
-    probed = _watch(steps, line, probes, memories)
+    idle = skip.idle(line)
+    sites = range(len(line.sites))
+    steps = [None if idle[s] else _site_effect(line, s, arch, memories, host) for s in sites]
+    probed = _watch(steps, line, probes, memories, skip.given)
     sequence_of_sites = sequence(line, edges, order)
     order_of_sites, turns = line.site[sequence_of_sites], line.turn[sequence_of_sites].tolist()
     seen = [port.operand.bounds for port in (*program.outputs, *(probe.port for probe in probes))]
-    begins, ends = _constants_in_use(line, order_of_sites, seen)
+    begins, ends = _constants_in_use(line, order_of_sites, seen, idle)
     for constant in begins.pop(0, ()):  # also where there is no instruction to come first
         _put(constant, memories[constant.memory, 0])
 
@@ -158,11 +176,12 @@ def _put(constant: Constant, memory: Bytes) -> None:
 
 
 def _constants_in_use(
-    line: Timeline, order: NDArray[np.integer[Any]], seen: Sequence[tuple[int, int]]
-) -> tuple[dict[int, list[Constant]], dict[int, list[Constant]]]:
+    line: Timeline, order: NDArray[np.integer[Any]], seen: Sequence[tuple[int, int]],
+    idle: Sequence[bool],
+) -> tuple[dict[int, list[Constant]], dict[int, list[Constant]]]:  # fmt: skip
     """By position in the `order` of sites, constants that are touched there for the first time, and
     those that nobody touches from there on. Those in the bytes `seen` from outside are there from
-    the start to the end."""
+    the start to the end; `idle` sites touch nothing."""
     count = len(order)
     first, last = np.full(len(line.sites), count), np.full(len(line.sites), -1)
     np.minimum.at(first, order, np.arange(count))
@@ -172,7 +191,7 @@ def _constants_in_use(
         (OFF_CHIP.index(operand.memory), *reach, first[index], last[index])
         for index, site in enumerate(line.sites)
         for operand, reach in zip(site.operands, site.reaches, strict=True)
-        if operand.memory in OFF_CHIP
+        if operand.memory in OFF_CHIP and not idle[index]
     ]
     held, lows, ends, firsts, lasts = np.array(rows, np.int64).reshape(-1, 5).T
     begin: dict[int, list[Constant]] = {}
@@ -282,9 +301,13 @@ def _site_effect(
 
 
 def _watch(
-    steps: list[Step | None], line: Timeline, probes: Sequence[Probe], memories: dict[Place, Bytes]
+    steps: list[Step | None],
+    line: Timeline,
+    probes: Sequence[Probe],
+    memories: dict[Place, Bytes],
+    given: Mapping[str, Array],
 ) -> dict[str, Array]:
-    """Read the probes of each barrier at its last arrival."""
+    """Read the probes of each barrier at its last arrival, or write what is `given` of them."""
     probed: dict[str, Array] = {}
     ports: dict[str, list[Port]] = {}
     for probe in probes:
@@ -294,8 +317,14 @@ def _watch(
     def watch(barrier: str, times: int) -> Step:
         def step(turn: int) -> None:
             arrived[barrier] += times
-            if arrived[barrier] == line.program.barriers[barrier]:
-                probed.update((port.name, _read_output(port, memories)) for port in ports[barrier])
+            if arrived[barrier] < line.program.barriers[barrier]:
+                return
+            for port in ports[barrier]:
+                if port.name in given:
+                    put = _writer(port.operand, memories[port.operand.memory, 0])
+                    put(port.operand.address.base, given[port.name].reshape(port.operand.shape))
+                else:
+                    probed[port.name] = _read_output(port, memories)
 
         return step
 

@@ -281,17 +281,19 @@ def check_declared(
 
 
 def cached_reference(
-    proto: onnx.ModelProto, key: str, inputs: Mapping[str, Array], cache_dir: Path
-) -> dict[str, Array]:
+    proto: onnx.ModelProto, key: str, inputs: Mapping[str, Array], cache_dir: Path,
+    intermediates: Sequence[str] = (),
+) -> dict[str, Array]:  # fmt: skip
     """``run_reference``, remembered in ``cache_dir`` by ``key`` (the model's content key), the
-    inputs' content and the version of ONNX Runtime. Where operators are a user's, whose functions
-    are not in that key, nothing is remembered."""
+    inputs' content, names and the version of ONNX Runtime. Where operators are a user's, whose
+    functions are not in that key, nothing is remembered."""
     if any(map(is_own, proto.graph.node)):
-        return run_reference(proto, inputs)
+        return run_reference(proto, inputs, intermediates)
     what = f"{key} {onnxruntime.__version__} exact products {content_key(inputs)}"
+    what += "".join(f" {name}" for name in intermediates)
     digest = hashlib.sha256(what.encode()).hexdigest()[:32]
     path = cache_dir / f"reference-{digest}.npz"
-    packed = remembered(path, lambda: _pack_arrays(run_reference(proto, inputs)))
+    packed = remembered(path, lambda: _pack_arrays(run_reference(proto, inputs, intermediates)))
     with np.load(BytesIO(packed), allow_pickle=False) as stored:
         return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 

@@ -75,6 +75,8 @@ class Comparison:
     quantization_error: float | None = None
     """Of the outputs, as a share of those of the network before it was quantized."""
     note: str = ""
+    executed: str = ""
+    """Which of equal layers were executed; empty: everything was."""
 
 
 @dataclass(frozen=True)
@@ -425,9 +427,13 @@ class CutReference:
         proto: the network.
         own: names of values, and their element types.
         kept: results by their key, made where they are not at hand.
+        unmade: values that the program was given or has not made.
     """
 
-    def __init__(self, proto: onnx.ModelProto, own: Mapping[str, str], kept: Kept) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, own: Mapping[str, str], kept: Kept,
+        unmade: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self._proto, self._kept, self._light = proto, kept, detached(proto)
         self._cut = {name: name + OWN for name, kind in own.items() if NUMPY[kind].kind in "biuf"}
         nodes = self._light.graph.node
@@ -436,8 +442,9 @@ class CutReference:
             name: index for index, node in enumerate(nodes) for name in node.output if name
         }
         self._reads = [reads_of([node]) for node in nodes]
-        self.outputs = [value.name for value in proto.graph.output]
-        self.names = dict.fromkeys([*self.outputs, *self._cut])
+        self.outputs = [o.name for o in proto.graph.output if o.name not in unmade]
+        made = (name for name in self._cut if name not in unmade)
+        self.names = dict.fromkeys([*self.outputs, *made])
         """Values that can be computed."""
         self._open = {name: self._needs(name) for name in self.names}
         """What is not yet computed: the nodes behind it, and all that these read."""

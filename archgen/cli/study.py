@@ -77,6 +77,10 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
 @extension_option
 @scheduling_options
 @click.option(
+    "--execute", type=click.Choice(["distinct", "all"]), default="distinct",
+    help="What is executed and compared: of equal layers the first, second and last, or all.",
+)  # fmt: skip
+@click.option(
     "--in-flight", type=click.IntRange(1), default=1, metavar="N",
     help="Inferences that follow each other in one program: throughput_ips is what came out.",
 )  # fmt: skip
@@ -230,12 +234,13 @@ def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> 
 
 
 def _design_from_options(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
-    names = (
-        *_WAYS, "verify", "host", "dims", "roles", "calibration", "isolated", "in_flight",
-        "extensions",
-    )  # fmt: skip
+    names = (*_WAYS, *_FLAGS, "dims", "roles", "calibration", "extensions")
     options = StudyOptions(**{name: given[name] for name in names if name in given})
     return designed(archs, given["models"], given.get("batches"), given.get("dtype"), options)
+
+
+_FLAGS = ("verify", "host", "isolated", "execute", "in_flight")
+"""Of a study file, what holds unless the command line says otherwise."""
 
 
 def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> Design:
@@ -244,7 +249,7 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
     if not said:
         return design
     ways = {name: tuple(dict.fromkeys(getattr(way, name) for way in design.ways)) for name in _WAYS}
-    same = {name: getattr(design, name) for name in ("verify", "host", "isolated", "in_flight")}
+    same = {name: getattr(design, name) for name in _FLAGS}
     loads = said.get("models") or design.workloads
     made = _design_from_options(design.machines, {**given, **ways, **same, **said, "models": loads})
     changed = (new for load in made.workloads for new in _changed(load, said))

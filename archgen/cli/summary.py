@@ -236,7 +236,10 @@ def reasons(frame: pd.DataFrame, archs: Mapping[str, Arch]) -> Iterator[str]:
 def _verdict(row: Record) -> str:
     if pd.isna(row["verified"]):
         return "" if pd.isna(row.get("compared")) else "not checked"
-    return "NO" if is_wrong(row) else "yes"
+    if is_wrong(row):
+        return "NO"
+    some = row.get("executed")
+    return "yes" if pd.isna(some) else f"yes, {some} executed"
 
 
 def shortened(reason: str) -> str:

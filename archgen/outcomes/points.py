@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from archgen.extensions import Extension
 from archgen.models.extents import Ranges
@@ -18,6 +18,8 @@ from simmodel.arch.record import Arch
 
 Scalar = str | int | float | bool | None
 Row = dict[str, Scalar]
+Execute = Literal["distinct", "all"]
+"""What of a program is executed: of equal layers the first, second and last, or everything."""
 BUCKET = "bucket."
 """What columns of ranges of such sizes start with."""
 DIMENSION = "dim."
@@ -64,6 +66,7 @@ class Point:
     schedule_from: Arch | None = None
     """The machine that it is compiled for; None: `arch` itself, as for all points that are asked
     for (`archgen.studies.schedule_transfer`)."""
+    execute: Execute = "distinct"
     in_flight: int = 1
     """Inferences that follow each other in one program, for `throughput_ips`."""
     trace: bool = False

@@ -187,7 +187,8 @@ def _verified(point: PointView) -> Cell:
     if point.wrong:
         return word("WRONG", mark="bad")
     if point.text("verified"):
-        return word("yes", mark="good")
+        some = point.text("executed")
+        return word(f"yes, {some} executed" if some else "yes", mark="good")
     return word("not checked" if point.has_run else NONE)
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from archgen.extensions import Extension, ExtensionError, active_extensions, checked, extension
 from archgen.models.constants import file_and_values
 from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shapes
 from archgen.models.load import BatchError, ModelError, load_calibration, open_model
 from archgen.outcomes.axes import rows_with_fields
-from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, Point, Row
+from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, Execute, Point, Row
 from archgen.process.cache import code_version, content_hash
 from archgen.process.guard import ResourceLimits, guarded
 from archgen.process.steps import step
@@ -37,7 +37,7 @@ Pattern = Mapping[str, Any]
 
 _SHOWN = 8
 """Values of a column that a message lists."""
-_KEYED = ("model", "batch", "dtype", "ranges", "verify", "host", "network", "in_flight")
+_KEYED = ("model", "batch", "dtype", "ranges", "verify", "host", "network", "execute", "in_flight")
 """Fields of a point that its key has as they are."""
 
 
@@ -88,6 +88,8 @@ class Design:
     host: bool = True
     isolated: bool = False
     """Whether every point keeps the schedule that is made for its own machine."""
+    execute: Execute = "distinct"
+    """Whether all of a program is executed, or three of equal layers."""
     in_flight: int = 1
     """Inferences that follow each other in one program."""
     extensions: tuple[Extension, ...] = ()
@@ -131,6 +133,8 @@ def designed(
     mistakes += [f"batch {size}: must be a positive whole number" for size in wrong_sizes]
     if options.in_flight < 1:
         mistakes.append(f"in_flight {options.in_flight}: must be a positive whole number")
+    if options.execute not in get_args(Execute):
+        mistakes.append(f"execute {options.execute}: must be {' or '.join(get_args(Execute))}")
     ways, unknown = choices(
         _listed(options.fusion), _listed(options.halo), _listed(options.objective),
         _listed(options.effort), options.passes,
@@ -154,7 +158,7 @@ def designed(
         raise StudyError([*mistakes, *unopened])
     return Design(
         tuple(machines), tuple(workloads), dtypes, tuple(ways), options.verify, options.host,
-        options.isolated, options.in_flight, files,
+        options.isolated, options.execute, options.in_flight, files,
     )  # fmt: skip
 
 
@@ -397,7 +401,7 @@ def _point(
         "", machine.arch, workload.model, content.batch, dtype, workload.dims, workload.ranges,
         workload.roles, workload.calibration, design.verify, design.host, design.extensions, way,
         tuple((s.field, s.value) for s in machine.settings), machine.family, content.key,
-        in_flight=design.in_flight,
+        execute=design.execute, in_flight=design.in_flight,
     )  # fmt: skip
     samples = Path(workload.calibration) if workload.calibration else None
     parts = {name: getattr(point, name) for name in _KEYED} | {

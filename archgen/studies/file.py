@@ -24,6 +24,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
 from archgen.models.extents import extents
+from archgen.outcomes.points import Execute
 from archgen.schema.json_schema import View
 from archgen.schema.record import RecordReader, distinct, existing
 from archgen.schema.source import STUDY, read_tree
@@ -198,6 +199,9 @@ class StudyFile(FrozenModel):
     host: bool = True
     isolated: bool = False
     """Whether every point keeps its own schedule, however quick that of a machine with less is."""
+    execute: Execute = "distinct"
+    """What of a program is executed to check it: `distinct`, of equal layers the first, the second
+    and the last, or `all`."""
     in_flight: PositiveInt = 1
     """Inferences that follow each other in one program: of several, `throughput_ips` is what came
     out."""

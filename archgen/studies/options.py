@@ -14,6 +14,7 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from archgen.models.extents import Extents
+from archgen.outcomes.points import Execute
 from archgen.scheduling import DEFAULT, Settings
 from archgen.schema.tree import guess
 
@@ -51,6 +52,9 @@ class StudyOptions:
     """.npz file with samples for quantization, one array for each input."""
     isolated: bool = False
     """Whether no point takes the schedule of a machine with less, however quick it is."""
+    execute: Execute = "distinct"
+    """What of a program is executed to check it: `distinct`, of equal layers the first, the second
+    and the last, or `all`."""
     in_flight: int = 1
     """Inferences that follow each other in one program: of several, `throughput_ips` is what came
     out."""

@@ -119,6 +119,7 @@ class Maker:
             verify=file.verify,
             host=file.host,
             isolated=file.isolated,
+            execute=file.execute,
             in_flight=file.in_flight,
             only=tuple(file.only),
             skip=tuple(file.skip),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -47,6 +47,7 @@ from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Too
 from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, Impossible, NoSuchRow
+from simmodel.execute import Skip
 from simmodel.trace import Trace
 from simmodel.waterfall import waterfall
 
@@ -247,47 +248,67 @@ class Workbench:
             "in_flight": point.in_flight, "interval_ms": seconds * 1e3,
             "throughput_ips": point.batch / seconds,
         }  # fmt: skip
-        if point.verify and (verdict := self._verify(point, kept, several)).verified is False:
+        if not point.verify:
+            return row
+        verdict = self._verify(replace(point, execute="all"), kept, several)
+        if verdict.verified is False:
             notes.insert(0, f"{said}, the last: {verdict.note}")
             return {"verified": False}
         return row
 
     def _verify(self, point: Point, kept: CachedModel, compiled: Compiled) -> verify.Comparison:
-        """The verdict on every value of the program; errors of outputs are end to end."""
-        model = kept.model
+        """The verdict on the values of the program; errors of outputs are end to end."""
+        model, tools, recipe = kept.model, self.tools, compiled.recipe
         inputs = reference.sample_inputs(model.proto)
+        again, skipped = None, api.NOTHING_SKIPPED
+        if recipe is not None:
+            recipe = verify.as_named(recipe, model.proto)
+            again = api.Recomputation(
+                recipe, self._memo, reference.run_node, every=point.execute == "all"
+            )
+            skipped = again.skipped
         with step(f"running {model.name} in ONNX Runtime"):
-            whole = reference.cached_reference(model.proto, model.key, inputs, cache_dir())
+            between = sorted({value.name for value in skipped.given.values()})
+            whole = reference.cached_reference(model.proto, model.key, inputs, cache_dir(), between)
         made_as = {port.name: port.shape for port in compiled.program.outputs}
         reference.check_declared(model.proto, made_as, whole)
-        tools = self.tools
+        given = {} if recipe is None else skipped.raw(whole, recipe.graph)
+        probes = [each for each in compiled.probes if each.port.name not in skipped.lacking]
         run = tools.execute(
-            compiled.program, inputs, point.arch, reference.run_node, compiled.probes
-        )
+            compiled.program, inputs, point.arch, reference.run_node, probes,
+            Skip(skipped.stages, given),
+        )  # fmt: skip
         parts: Iterable[api.ExpectedValues] = [api.ExpectedValues(dict(inputs))]
         own: Mapping[str, str] = {}
-        if compiled.recipe is not None:
-            recipe = verify.as_named(compiled.recipe, model.proto)
-            again = api.Recomputation(recipe, self._memo, reference.run_node)
-            parts, own = again.run(inputs, run.take), again.observed
+        unmade: Collection[str] = ()
+        if again is not None:
+            parts, own = again.run(inputs, run.take, given), again.observed
+            unmade = again.unmade
 
         def computed(key: str, make: Callable[[], verify.Arrays]) -> verify.Arrays:
             # Machines that compute the same integers need it once.
             with step(f"running parts of {model.name} in ONNX Runtime"):
                 return self._memo.get(f"{model.key} {key}".encode(), make)
 
-        checking = verify.Checking(verify.CutReference(model.proto, own, computed))
+        cut = verify.CutReference(model.proto, own, computed, unmade)
+        checking = verify.Checking(cut)
         for part in parts:
             checking.take(part)
-        rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
-        verdict = checking.verdict(run.outputs, whole, rest)
+        outputs = {n: values for n, values in run.outputs.items() if n not in skipped.outputs}
+        rest = {name: _as_given(compiled, name, values) for name, values in outputs.items()}
+        verdict = checking.verdict(outputs, {name: whole[name] for name in cut.outputs}, rest)
+        if skipped.stages and verdict.verified is not True:
+            # What is wrong is said in full, and nothing is that had come from what was skipped.
+            return self._verify(replace(point, execute="all"), kept, compiled)
+        if skipped.stages:  # what comes from the reference has no errors of layers before it
+            verdict = replace(verdict, max_abs_error=None, executed=str(skipped))
         if point.dtype != "int8":
             return verdict
         with step(f"running {model.name} in ONNX Runtime as it was"):
             exact = self._unquantized.get(
                 model.key, lambda: unquantized_outputs(kept.opened, inputs, cache_dir())
             )
-        return replace(verdict, quantization_error=quantization_error(run.outputs, exact))
+        return replace(verdict, quantization_error=quantization_error(outputs, exact))
 
 
 def _products_elsewhere(compiled: Compiled) -> str:
@@ -324,7 +345,9 @@ def _verdict_row(verdict: verify.Comparison) -> Row:
     }
     finite = {n: e if e is None or math.isfinite(e) else None for n, e in errors.items()}
     checked = {"compared": verdict.compared, "unchecked": verdict.unchecked}
-    return {"verified": verdict.verified, **checked, **finite}
+    return {
+        "verified": verdict.verified, "executed": verdict.executed or None, **checked, **finite,
+    }  # fmt: skip
 
 
 def _refused(point: Point, status: str, reason: str) -> Outcome:

@@ -14,6 +14,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
+import numpy as np
+
 from compiler.codegen.constants import PackedWeights, constants_of, packed_by_step
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.kernels import Offer
@@ -27,13 +29,14 @@ from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range
 from compiler.memory.off_chip import OffChip, pinned_steps
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.numerics.expected_values import Stage as ComputedStep
-from compiler.numerics.expected_values import VerificationPlan
 from compiler.numerics.provenance import Known
+from compiler.numerics.recipe import Stage as ComputedStep
+from compiler.numerics.recipe import VerificationPlan
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
+from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.demand import Demanded, demanded
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
 from simmodel.arch.element_types import product_type, size_of
@@ -109,6 +112,8 @@ class ProgramCode(OffChip):
     """Of each core, tokens that others give it."""
     tiles: tuple[TileKind, ...] = ()
     _alike: Outlines = field(default_factory=lambda: Outlines(values=True))
+    alike: dict[int, Hashable] = field(default_factory=dict)
+    """By step, what all have in common that do the same with other values at other addresses."""
     _emitted: dict[Hashable, EmittedGroup] = field(default_factory=dict)
     """Of all groups that are alike the first."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
@@ -232,7 +237,8 @@ class ProgramCode(OffChip):
                 for core in range(cores)
                 for around in (contexts[core // self.arch.cores],)
             ]
-            self._emitted[key] = EmittedGroup.of(site, trees, names, *before)
+            known = self._emitted[key] = EmittedGroup.of(site, trees, names, *before)
+        self.alike[number] = id(known), _scalars(plan.schedule.group)
         for core in range(cores):
             self._record(number, core, step)
         return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
@@ -535,12 +541,23 @@ def _leaves(nodes: Sequence[Node]) -> Iterator[EngineStep]:
 
 
 def recipe(
-    graph: NestGraph, steps: Sequence[Step], known: Known, offers: Sequence[Offer] = ()
+    code: ProgramCode, steps: Sequence[Step], known: Known, offers: Sequence[Offer] = ()
 ) -> VerificationPlan:
-    """What `steps` compute, and which kernels of `offers` do."""
+    """What `steps` compute, of which `code` is made, and which kernels of `offers` do."""
     kernels = {each.tensor: f"kernel {each.kernel} ({each.place})" for each in offers if each.taken}
-    made = tuple(computed_step(step) for step in steps)
-    return VerificationPlan(graph, made, known, kernels)
+    first: dict[Hashable, int] = {}
+    made = tuple(
+        replace(computed_step(step), alike=first.setdefault(code.alike.get(number, number), number))
+        for number, step in enumerate(steps)
+    )
+    return VerificationPlan(code.graph, made, known, kernels)
+
+
+def _scalars(group: Group) -> tuple[tuple[float, ...], ...]:
+    """Constants of one element, which are no weights but attributes."""
+    read = dict.fromkeys(a.tensor for layer in group.layers for n in layer.nests for a in n.reads)
+    data = (group.tensors[name].data for name in read if group.tensors[name].elements == 1)
+    return tuple(tuple(np.ravel(each).tolist()) for each in data if each is not None)
 
 
 def computed_step(step: Step) -> ComputedStep:
@@ -566,4 +583,4 @@ def computed_step(step: Step) -> ComputedStep:
     # Nor what is put into another tensor row by row.
     seen = (n for n in group.stored if group.tensors[n].placed is None)
     whole = (n for n in seen if n not in group.shared or group.shared[n].slices == 1)
-    return ComputedStep(nests, tuple(whole), kinds, sums)
+    return ComputedStep(nests, tuple(whole), kinds, sums, pinned=tuple(group.pinned))

@@ -24,7 +24,7 @@ from archgen.models.load import open_model
 from archgen.outcomes.points import Row
 from archgen.schema import load_arch
 from archgen.toolchain import STANDARD, Array, Compiled, Request, Toolchain, compile_request
-from compiler.numerics.expected_values import Stage, VerificationPlan
+from compiler.numerics.recipe import Stage, VerificationPlan
 from compiler.options import Stages
 from simmodel.execute import run
 from simmodel.program.program import Program

@@ -16,12 +16,8 @@ from test_meaning import NETWORKS, QUANTIZED
 from archgen.check.reference import run_node
 from archgen.check.verify import deviation
 from compiler.api import CompileOptions, compile_model
-from compiler.numerics.expected_values import (
-    ExpectedValues,
-    Recomputation,
-    Stage,
-    VerificationPlan,
-)
+from compiler.numerics.expected_values import ExpectedValues, Recomputation
+from compiler.numerics.recipe import Stage, VerificationPlan
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors

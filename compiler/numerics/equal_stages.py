@@ -1,0 +1,219 @@
+"""Which steps of a program need not be executed, because equal ones are.
+
+The one idea: where a network repeats a layer, its program repeats the steps, with other addresses
+and other values. The first two instances and the last one are executed; in between the reference
+alone computes, and the last one starts from its values at that depth:
+
+    program     a  B1 B2  .  .  .  .  B7  c        B3 to B6 are skipped
+    reference                         ^ what B6 stores for others
+
+Steps are equal if their instructions are, and if each reads what the step so many steps before it
+reads: the same tensor, or what is made so many steps later. What passes from skipped steps to
+executed ones has to lie in memory as a value of the model, else nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from compiler.numerics.provenance import SourceValue
+from compiler.numerics.recipe import Stage, VerificationPlan
+from compiler.tensor_ir.nest import Array, NestGraph
+from simmodel.arch.dtype import NUMPY
+from simmodel.arch.element_types import FLOATS
+
+EXECUTED = 3
+"""Instances of equal layers that are executed: the first, the second and the last."""
+_LEAST = 2 * EXECUTED + 1
+"""Equal layers of which some are skipped: more than are executed."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Steps that are not executed, and what others need of them."""
+
+    stages: frozenset[int] = frozenset()
+    given: Mapping[str, SourceValue] = field(default_factory=dict)
+    """Tensor -> the value of the model that it is given."""
+    lacking: frozenset[str] = frozenset()
+    """Tensors that nobody has: made by skipped steps or constants that these alone read."""
+    outputs: frozenset[str] = frozenset()
+    """Outputs of the network that are among them."""
+    equal: tuple[int, ...] = ()
+    """How many equal layers there are, in each part of the network where some are skipped."""
+
+    def given_by(self, stage: Stage) -> list[str]:
+        """Tensors of a skipped stage that are given."""
+        return [name for name in stage.stored if name in self.given]
+
+    def raw(self, values: Mapping[str, Array], graph: NestGraph) -> dict[str, Array]:
+        """What is given of the model's `values`, as it is stored."""
+        return {
+            name: values[of.name].astype(NUMPY[tensor.dtype]).reshape(tensor.shape)
+            for name, of in self.given.items()
+            for tensor in (graph.tensors[name],)
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{EXECUTED} of {count}" for count in self.equal)
+        return f"{counts} equal layers" if counts else ""
+
+
+NOTHING_SKIPPED = Skipped()
+"""Everything is executed."""
+
+
+@dataclass(frozen=True)
+class _EqualLayers:
+    """Equal layers of `period` stages each, one behind the other."""
+
+    first: int
+    period: int
+    count: int
+
+    @property
+    def between(self) -> range:
+        """Stages of the instances that need not be executed."""
+        return range(
+            self.first + (EXECUTED - 1) * self.period, self.first + (self.count - 1) * self.period
+        )
+
+
+def skippable(
+    recipe: VerificationPlan, seen: Mapping[str, Sequence[str]], unsure: Collection[str]
+) -> Skipped:
+    """What need not be executed of a program.
+
+    Args:
+        recipe: its stages.
+        seen: tensors that are looked at when one is made.
+        unsure: tensors whose readers do not all start from one value.
+    """
+    stages, graph = recipe.stages, recipe.graph
+    flow = _Producers(recipe)
+    repeats: list[_EqualLayers] = []
+    given: dict[str, SourceValue] = {}
+    for stretch, period in _stretches(stages, flow):
+        best: tuple[int, _EqualLayers, dict[str, SourceValue]] | None = None
+        for first in stretch[:period]:
+            repeat = _EqualLayers(first, period, (stretch.stop - first) // period)
+            if repeat.count < _LEAST:
+                break
+            crossing = flow.crossing(repeat.between)
+            if crossing is None or (best is not None and len(crossing) >= best[0]):
+                continue
+            values = {name: _value_of(recipe, name, seen, unsure) for name in crossing}
+            known = {name: value for name, value in values.items() if value is not None}
+            if len(known) == len(values):
+                best = len(crossing), repeat, known
+        if best is not None:
+            repeats.append(best[1])
+            given |= best[2]
+    skipped = frozenset(number for repeat in repeats for number in repeat.between)
+    if not skipped:
+        return NOTHING_SKIPPED
+    used = [stage for number, stage in enumerate(stages) if number not in skipped]
+    read = {name for stage in used for name in stage.read}
+    lacking = {
+        name
+        for number in skipped
+        for name in (*stages[number].stored, *stages[number].computed_tensors, *stages[number].read)
+        if name not in read and name not in given
+    }
+    lacking -= {name for stage in used for name in (*stage.stored, *stage.computed_tensors)}
+    gone = {graph.buffer_of(n) for k in skipped for n in stages[k].stored}
+    outputs = {name for name in graph.outputs if graph.buffer_of(name) in gone}
+    outputs -= {name for stage in used for name in stage.stored}
+    counts = tuple(repeat.count for repeat in repeats)
+    return Skipped(skipped, given, frozenset(lacking), frozenset(outputs), counts)
+
+
+class _Producers:
+    """Which stage makes what others read."""
+
+    def __init__(self, recipe: VerificationPlan) -> None:
+        self._stages, graph = recipe.stages, recipe.graph
+        self._buffer_of = graph.buffer_of
+        self._last_read: dict[str, int] = {}
+        self._pinned: dict[str, list[int]] = {}
+        self._links: list[tuple[tuple[str, int | None], ...]] = []
+        """By stage, what it reads: the buffer, and the stage that wrote that last."""
+        written: dict[str, int] = {}
+        for number, stage in enumerate(self._stages):
+            buffers = [graph.buffer_of(name) for name in stage.read]
+            self._links.append(tuple((buffer, written.get(buffer)) for buffer in buffers))
+            self._last_read |= dict.fromkeys(buffers, number)
+            made = (*stage.computed_tensors, *stage.stored)
+            written |= dict.fromkeys(map(graph.buffer_of, made), number)
+            for name in stage.pinned:
+                self._pinned.setdefault(name, []).append(number)
+
+    def alike(self, number: int, period: int, first: int) -> bool:
+        """Whether a stage reads what the one `period` later does: what is made before `first`, or
+        what is made as many stages before it; constants may be others."""
+        pairs = zip(self._links[number], self._links[number + period], strict=True)
+        return all(
+            before == after
+            if before is None or after is None
+            else before + period == after or (own == other and before == after < first)
+            for (own, before), (other, after) in pairs
+        )
+
+    def crossing(self, between: range) -> list[str] | None:
+        """Tensors that stages in `between` make and later ones read; None if some of that is on
+        chip alone."""
+        stages = [self._stages[number] for number in between]
+        for name in {name for stage in stages for name in stage.pinned}:
+            if self._pinned[name][0] >= between.start and self._pinned[name][-1] >= between.stop:
+                return None
+        found: dict[str, None] = {}
+        for stage in stages:
+            for name in dict.fromkeys((*stage.computed_tensors, *stage.stored)):
+                if self._last_read.get(self._buffer_of(name), -1) < between.stop:
+                    continue
+                if name not in stage.stored:
+                    return None
+                found[name] = None
+        return list(found)
+
+
+def _stretches(stages: Sequence[Stage], flow: _Producers) -> Iterator[tuple[range, int]]:
+    """Where stages repeat after how many others, the shortest periods first."""
+    numbers = np.array([-1 if each.alike is None else each.alike for each in stages], np.int64)
+    taken = np.zeros(len(stages), bool)
+    for period in range(1, len(stages) // _LEAST + 1):
+        same = (numbers[:-period] == numbers[period:]) & (numbers[period:] >= 0)
+        same &= ~taken[:-period] & ~taken[period:]
+        for start, end in _runs(same):
+            if end - start < (_LEAST - 1) * period:
+                continue
+            equal = [flow.alike(number, period, start) for number in range(start, end)]
+            for low, high in _runs(np.array(equal)):
+                stretch = range(start + low, start + high + period)
+                if len(stretch) >= _LEAST * period:
+                    taken[stretch.start : stretch.stop] = True
+                    yield stretch, period
+
+
+def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[tuple[int, int]]:
+    """Where flags are true, from one place to behind the last."""
+    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).tolist()
+    return ((start, end) for start, end in list(pairwise(edges))[::2])
+
+
+def _value_of(
+    recipe: VerificationPlan, name: str, seen: Mapping[str, Sequence[str]], unsure: Collection[str]
+) -> SourceValue | None:
+    """The value of the model that a tensor holds as it is stored; None if there is none."""
+    graph: NestGraph = recipe.graph
+    if name in unsure or name not in seen.get(name, ()) or name in graph.codes:
+        return None
+    stored = graph.tensors[name].dtype
+    for value in recipe.known.get(name, ()):
+        if value.dtype == stored or {value.dtype, stored} <= FLOATS:
+            return value
+    return None

@@ -1,0 +1,215 @@
+"""The recipe of a program, for whoever checks it: its stages, what each computes and stores, and
+what its tensors are to the model.
+
+The one idea: what is to be looked at, and from what on nobody reads a buffer again, follows from
+the recipe alone, before anything is computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from compiler.numerics.host_error import read_on
+from compiler.numerics.provenance import Known
+from compiler.tensor_ir.interpreter import TensorViews, raw_move, view_of
+from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph, Put
+from simmodel.arch.dtype import NAMES
+from simmodel.arch.element_types import FLOATS
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the program: nests or a host call, and the tensors it stores in DRAM."""
+
+    nests: tuple[Nest, ...]
+    """Empty for a host call."""
+    stored: tuple[str, ...]
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Element types on chip of tensors that are not stored; default as in memory."""
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """Element types of partial sums, by the tensor they belong to; default fp32."""
+    host: HostNode | None = None
+    pinned: tuple[str, ...] = ()
+    """Constants that stay on chip from the first step that names them to the last."""
+    alike: int | None = None
+    """The first step with the same instructions but for addresses; None: not known."""
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Every tensor that an operator of it reads, in order."""
+        within = tuple(access.tensor for nest in self.nests for access in nest.reads)
+        return within + (() if self.host is None else self.host.inputs)
+
+    @property
+    def computed_tensors(self) -> tuple[str, ...]:
+        """Every computed tensor, in order."""
+        picked = self.host.outputs if self.host is not None and self.host.pick is not None else ()
+        return tuple(nest.tensor for nest in self.nests) or picked or self.stored
+
+
+@dataclass(frozen=True)
+class VerificationPlan:
+    """Steps of a program, and what each of them computes."""
+
+    graph: NestGraph
+    stages: tuple[Stage, ...]
+    known: Known
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Tensor -> the user's kernel that computes it, and its source location."""
+
+
+def read_within(recipe: VerificationPlan) -> dict[str, str]:
+    """Tensors that pass between operators of one node of the model, and that node.
+
+    A tensor without a producer is a view; its producers are the steps that wrote those elements of
+    the shared buffer.
+    """
+    graph = recipe.graph
+    steps = [step for stage in recipe.stages for step in _reads_and_writes(recipe, stage)]
+    named = {written for _, _, written in steps if written is not None}
+    viewed = {graph.buffer_of(name) for _, read, _ in steps for name in read if name not in named}
+    viewed &= {graph.buffer_of(name) for name in named}
+    painted = _marks(graph, viewed, 0)
+    makers: dict[str, dict[str, None]] = {}
+    found: dict[str, str] = {}
+    for number, (nodes, read, written) in enumerate(steps, 1):
+        for name in read:
+            made = makers.get(name, {})
+            if graph.buffer_of(name) in viewed and name not in named:
+                last = np.unique(painted(name))
+                made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0])
+            own = next((maker for maker in made if maker in nodes), None)
+            if own is not None:
+                found[name] = own
+        if written is not None:
+            makers.setdefault(written, {}).update(dict.fromkeys(nodes))
+            if graph.buffer_of(written) in viewed:
+                painted(written)[...] = number
+    return found
+
+
+def _reads_and_writes(
+    recipe: VerificationPlan, stage: Stage
+) -> Iterator[tuple[list[str], Sequence[str], str | None]]:
+    """For each operator: its nodes, what it reads, and writes. A host call may contain several
+    nodes, one of which produces a tensor with a name in the model."""
+    for nest in stage.nests:
+        yield nest.origin.split("+"), [access.tensor for access in nest.reads], nest.tensor
+    if (host := stage.host) is not None:
+        yield host.origin.split("+"), host.inputs, None
+        for name in host.outputs:
+            known = recipe.known.get(name)
+            yield (known[0].origin if known else host.origin).split("+"), (), name
+
+
+def stored_copies(recipe: VerificationPlan, tensors: TensorViews) -> dict[str, list[Nest]]:
+    """By buffer, nests that store what lies there, from which it can be had again: as it is, or
+    the real values of its steps."""
+    found: dict[str, list[Nest]] = {}
+    for stage in recipe.stages:
+        for nest in stage.nests:
+            read = nest.operands[0]
+            if nest.tensor not in stage.stored:
+                continue
+            source, target = tensors.dtype(read.tensor), tensors.dtype(nest.tensor)
+            plain = replace(nest, operands=(replace(read, scale=None, zero=0),))
+            decodes = read.scale is not None and raw_move(plain, target, target)
+            if raw_move(nest, source, target) or (decodes and NAMES[target] in FLOATS):
+                found.setdefault(recipe.graph.buffer_of(read.tensor), []).append(nest)
+    return found
+
+
+def last_used(recipe: VerificationPlan, copies: Mapping[str, Sequence[Nest]]) -> list[list[str]]:
+    """By nest or other step, buffers that no later one touches, not even as stored `copies`."""
+    last: dict[str, int] = {}
+    count = 0
+    for stage in recipe.stages:
+        steps = [
+            [
+                nest.tensor,
+                *(access.tensor for access in nest.reads),
+                *(copy.tensor for copy in copies.get(recipe.graph.buffer_of(nest.tensor), ())),
+            ]
+            for nest in stage.nests
+        ]
+        given = () if stage.host is None else (*stage.host.inputs, *stage.host.outputs)
+        for names in steps or [[*stage.stored, *stage.computed_tensors, *given]]:
+            last |= dict.fromkeys(map(recipe.graph.buffer_of, names), count)
+            count += 1
+    found: list[list[str]] = [[] for _ in range(count)]
+    for buffer, number in last.items():
+        found[number].append(buffer)
+    return found
+
+
+def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[str], Array]:
+    """A number for each element of `buffers`, at first `nothing`, as the view of any tensor."""
+    flat = {name: np.full(graph.buffers[name], nothing, np.int32) for name in buffers}
+    return lambda name: view_of(graph.tensors[name], flat[graph.buffer_of(name)])
+
+
+def bypassed(recipe: VerificationPlan) -> set[str]:
+    """Values that some operators read as they are stored, and others before they were rounded: the
+    model's own operator, which rounds nothing, is what both have in common. Other values that hold
+    the same elements are made of them without a rounding, and nobody gets them as stored either."""
+    graph = recipe.graph
+    nests = [nest for stage in recipe.stages for nest in stage.nests]
+    hosts = [stage.host for stage in recipe.stages if stage.host is not None]
+    again = {name for host in hosts for name in read_on(host)}
+    on_host = again.union(*(host.inputs for host in hosts))
+    reads = (access for nest in nests for access in nest.reads)
+    decoded = Counter(access.tensor for access in reads if access.scale is not None)
+    found = set()
+    for name in again:  # read by the call that makes it, in a wider type than in memory
+        stored = graph.tensors[name].dtype
+        if any(known.dtype != stored for known in recipe.known.get(name, ())):
+            found.add(name)
+    for nest in nests:  # dequantized, which others read before the conversion
+        read = nest.operands[0]
+        converts = nest.function == "move" and read.scale is not None and nest.scale is None
+        if converts and (read.tensor in on_host or decoded[read.tensor] > 1):
+            found.add(nest.tensor)
+    buffers = {graph.buffer_of(name) for name in found}
+    marked = _marks(graph, buffers, 0)
+    for name in found:
+        marked(name)[...] = 1
+    named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
+    return found | {n for n in named if graph.buffer_of(n) in buffers and marked(n).any()}
+
+
+def views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dict[str, list[str]]:
+    """For each tensor that is made, those to look at then: itself, as far as the model names it;
+    and views of what is complete with it, where what lies there is no value of the model, or one
+    that is not handed on: those of the first node that has such a view, but no table as it was
+    before rows were put into it."""
+    graph, nobody = recipe.graph, -1
+    made = [name for stage in recipe.stages for name in stage.computed_tensors]
+    seen = {name: [name] if recipe.known.get(name) else [] for name in made}
+    node_of = {name: values[0].node for name, values in recipe.known.items() if values}
+    open_buffers = {graph.buffer_of(n) for n in made if n not in node_of or n in bypassed}
+    places = {value.origin: value.node for values in recipe.known.values() for value in values}
+    hosts = (stage.host for stage in recipe.stages if stage.host is not None)
+    puts = {h.outputs[0]: places.get(h.origin, nobody) for h in hosts if isinstance(h.pick, Put)}
+    told, makers = (_marks(graph, open_buffers, nobody) for _ in range(2))
+    for number, name in enumerate(made):
+        if graph.buffer_of(name) in open_buffers:
+            makers(name)[...] = number
+            told(name)[...] = nobody if name in bypassed else node_of.get(name, nobody)
+    for name in sorted(node_of, key=node_of.__getitem__):
+        tensor = None if name in seen or name in graph.codes else graph.tensors.get(name)
+        if tensor is None or not tensor.elements or tensor.storage.buffer not in open_buffers:
+            continue
+        teller, last = told(name), makers(name).max()
+        mine = (teller == nobody) | (teller == node_of[name])
+        if last == nobody or not (mine.any() or name in bypassed):
+            continue
+        if node_of[name] < puts.get(made[last], nobody):
+            continue
+        seen[made[last]].append(name)
+        if name not in bypassed:
+            teller[mine] = node_of[name]
+    return seen
