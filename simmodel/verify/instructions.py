@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+
+import numpy as np
 
 from simmodel.arch.element_types import SIZES
 from simmodel.arch.record import ROLES, Arch, Memory
@@ -13,6 +14,7 @@ from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction
 from simmodel.isa.base import Loops
 from simmodel.isa.forms import absent_forms
 from simmodel.isa.operand_rules import LIMIT, reach, sound
+from simmodel.isa.region import Operand
 from simmodel.program.program import Port, Program
 from simmodel.verify.happens_before import Timeline
 from simmodel.verify.hazards import COUNT
@@ -142,25 +144,26 @@ def _notices(instruction: Instruction, program: Program) -> Messages:
 
 def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
     """Operands that leave their memory or are not aligned to their element size."""
-    sizes = _sizes(arch)
-    for site, core in zip(line.sites, line.owners, strict=True):
-        for operand, at, (low, high) in zip(
-            site.operands, site.addresses, site.reaches, strict=True
-        ):
-            for message in _outside(operand.memory, low, high, sizes):
-                yield found_at(line.program, "range", message, core, site.instruction)
-            size = operand.prototype.itemsize
-            if size == 1:
-                continue
-            odd = int(at[0]) % size or (len(at) > 1 and (at % size).any())
-            if odd or _uneven(operand.shape, operand.strides, size):
-                message = f"{operand.memory} address is no multiple of {size}"
-                yield found_at(line.program, "alignment", message, core, site.instruction)
+    table, sizes = line.operands, _sizes(arch)
+    if not len(table.kind):
+        return
+    kinds = [(kind.itemsize, sizes.get(kind.memory, 0), _uneven(kind)) for kind, _ in table.kinds]
+    item, room, uneven = np.array(kinds, np.int64)[table.kind].T
+    low, high = table.reaches
+    odd = np.maximum.reduceat(table.address % np.repeat(item, table.counts), table.starts)
+    odd |= uneven
+    for number in np.flatnonzero((low < 0) | (high > room) | (odd > 0)).tolist():
+        (kind, core), site = table.kinds[table.kind[number]], line.sites[table.site[number]]
+        for message in _outside(kind.memory, int(low[number]), int(high[number]), sizes):
+            yield found_at(line.program, "range", message, core, site.instruction)
+        if odd[number]:
+            message = f"{kind.memory} address is no multiple of {kind.itemsize}"
+            yield found_at(line.program, "alignment", message, core, site.instruction)
 
 
-@lru_cache(maxsize=1 << 14)
-def _uneven(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    return any(stride % size for n, stride in zip(shape, strides, strict=True) if n > 1)
+def _uneven(operand: Operand) -> bool:
+    dims = zip(operand.shape, operand.strides, strict=True)
+    return any(stride % operand.itemsize for extent, stride in dims if extent > 1)
 
 
 def _sizes(arch: Arch) -> dict[str, int]:

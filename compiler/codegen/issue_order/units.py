@@ -156,7 +156,8 @@ def engines(item: Item) -> set[str]:
 
 def far_load(item: Instruction, arch: Arch) -> float:
     """Bytes that DRAM moves for it, or could in the time that it takes."""
-    sides = ((item.reads(), False), (item.writes(), True))
+    kind = item.prototype  # of equal layers, asked once
+    sides = ((kind.reads(), False), (kind.writes(), True))
     return sum(
         operand_traffic(arch, operand, write=write).load(arch)
         for side, write in sides
