@@ -307,4 +307,4 @@ def narrowed(use: Use, span: tuple[int, int]) -> Use:
     """The use of a part of a place that has one slot; of one with several it is the whole."""
     if use.slots > 1:
         return use
-    return replace(use, low=use.low + span[0], high=min(use.high, use.low + span[1]))
+    return use._replace(low=use.low + span[0], high=min(use.high, use.low + span[1]))

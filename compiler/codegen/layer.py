@@ -231,9 +231,9 @@ class LayerEmitter:
         readers come before it is written anew."""
         buffer = self.plan.buffers[use.buffer.partition(":")[2]]
         if dim is None or buffer.layer is None:
-            return replace(use, part=(-1, number, number + 1))
+            return use._replace(part=(-1, number, number + 1))
         start, size = share
-        return replace(use, part=(dim, start, start + size))
+        return use._replace(part=(dim, start, start + size))
 
     def _compute(self, compute: Compute, tile: TilePosition, *, adds: bool) -> EngineStep:
         """One nest on its engine, or one half of a product that is finished later: what `adds` up,

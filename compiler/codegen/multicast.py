@@ -337,7 +337,7 @@ class _CoreSharing:
             there = _written_to(own, others).dst
             copy = Copy(engine=way.last, origin=node.origin, dst=there, src=own.dst)
             items = self._met((), legal_copy(copy, self.means.arch, names), others, node)
-        read = tuple(replace(use, write=False) for use in node.uses)
+        read = tuple(use._replace(write=False) for use in node.uses)
         yield EngineStep(
             self.means.way.last, items, (*read, *node.uses), node.origin, tile=node.tile
         )
@@ -375,7 +375,7 @@ class _CoreSharing:
                     fetches += legal_copy(theirs, self.means.arch, names)
             step = replace(step, items=(*step.items[:-1], begun))
         yield step
-        read = tuple(replace(use, write=False) for use in step.uses)
+        read = tuple(use._replace(write=False) for use in step.uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}
         yield EngineStep(way.last, tuple(_attach_sync(stores)), read, step.origin, **alike)
         yield EngineStep(way.fetch, tuple(_attach_sync(fetches)), step.uses, step.origin, **alike)

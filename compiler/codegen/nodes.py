@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
@@ -20,8 +20,7 @@ from simmodel.isa.region import replace
 from simmodel.program.program import TileKind
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """One buffer that a step touches."""
 
     buffer: str

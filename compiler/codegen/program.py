@@ -356,8 +356,13 @@ class ProgramCode(OffChip):
                 late |= {leaf.engine: None}
         # Others read what it stages, and it what they do, whatever it writes itself.
         engines |= late | {leaf.engine: None for leaf in _leaves(nodes) if leaf.staged}
+        asked: set[Hashable] = set()
         for node in nodes:
             for leaf in node.leaves:
+                touched = leaf.engine, leaf.reads, leaf.writes, leaf.waited, leaf.staged
+                if touched in asked:
+                    continue
+                asked.add(touched)
                 for step in self._before(core, number, leaf):
                     if (core, leaf.engine, step) not in self._awaited:
                         self._awaited.add((core, leaf.engine, step))

@@ -138,7 +138,7 @@ class _Relocation:
     def _use(self, use: Use) -> Use:
         found: Use | None = self._known.get(id(use))
         if found is None:
-            found = self._known[id(use)] = replace(use, buffer=self._buffers[use.buffer])
+            found = self._known[id(use)] = use._replace(buffer=self._buffers[use.buffer])
         return found
 
     def _item(self, item: Item) -> Item:

@@ -71,7 +71,7 @@ class SplitLoads(Omittable):
         total = copy.dst.elements * copy.dst.itemsize
         # What it touches of its buffer, which is less where others load the rest of it.
         low = copy.dst.address.base
-        use = replace(leaf.uses[0], low=low, high=low + total)
+        use = leaf.uses[0]._replace(low=low, high=low + total)
         cuts = range(0, max(1, total // size) * size, size)
         ends = (*cuts[1:], total)
         behind = used.last(leaf.engine, use, cuts, ends)
@@ -98,7 +98,7 @@ def _contiguous_constant_load(leaf: EngineStep) -> Copy | None:
 def _piece(leaf: EngineStep, copy: Copy, use: Use, low: int, high: int) -> EngineStep:
     """Bytes `low` .. `high` of a load."""
     part = replace(copy, dst=_byte_slice(copy.dst, low, high), src=_byte_slice(copy.src, low, high))
-    own = replace(use, low=use.low + low, high=use.low + high)
+    own = use._replace(low=use.low + low, high=use.low + high)
     return replace(leaf, items=(part,), uses=(own,))
 
 

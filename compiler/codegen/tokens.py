@@ -156,7 +156,7 @@ class Synchronizer:
         touches = [node.touches for node in body]
         if self.sharing < Sharing.BARRIERS:
             return self._items(body, self._marks(touches, 0, 0), 0)
-        return self._items(*self._behind_barriers(body, chains(tuple(touches), 0)), 0)
+        return self._items(*self._behind_barriers(body, chains(touches, 0)), 0)
 
     def _behind_barriers(
         self, body: Sequence[Node], found: Sequence[TokenChain]
@@ -232,7 +232,7 @@ class Synchronizer:
                 yield Loop(walk.variable, segment.count, tuple(body))
 
     def _chains(self, touches: Sequence[Touches], depth: int) -> list[TokenChain]:
-        found = chains(tuple(touches), depth)
+        found = chains(touches, depth)
         return merged(found) if self.sharing >= Sharing.MERGED else found
 
     def _token(self, chain: TokenChain, depth: int, lane: int) -> tuple[str, int]:
@@ -333,9 +333,24 @@ def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
     return items
 
 
-@lru_cache(maxsize=1 << 12)
-def chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
+def chains(body: Sequence[Touches], depth: int) -> list[TokenChain]:
     """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
+    # Bodies of equal layers differ in the names of their buffers alone.
+    names: dict[str, str] = {}
+    alike = [
+        tuple(
+            [
+                (engine, Use._make((names.setdefault(use.buffer, str(len(names))), *use[1:])))
+                for engine, use in touches
+            ]
+        )
+        for touches in body
+    ]
+    return _chains(tuple(alike), depth)
+
+
+@lru_cache(maxsize=1 << 12)
+def _chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
     table = UseTable.of(body)
     if table is None:
         return []

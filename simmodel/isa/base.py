@@ -7,7 +7,7 @@ One frozen dataclass per instruction is its whole definition (law 7). The timing
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
@@ -51,8 +51,15 @@ class OperandTraffic:
         return float(arch.far_load(role, self.bytes, self.runs, write=self.write))
 
 
+class _InstructionKind(ABCMeta):
+    """Classes with abstract methods, of which only subclasses are kinds: `isinstance` is asked for
+    every instruction of a program many times, and an `ABC` takes several times as long."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
 @dataclass(frozen=True, kw_only=True)
-class Instruction(ABC):
+class Instruction(metaclass=_InstructionKind):
     """An instruction of the machine: operands, engine and synchronization."""
 
     MNEMONIC: ClassVar[str]

@@ -59,9 +59,10 @@ def sound(operand: Operand) -> Breaches:
 
 def reach(address: Address, loops: Terms) -> int:
     """Upper bound of all numbers in an address inside of `loops`, with their counts."""
-    counts = dict(loops)
-
     ring, terms, fixed = address.ring, address.terms, abs(address.base)
+    if ring is None and not terms:
+        return fixed
+    counts = dict(loops)
     if ring is not None:
         terms = (*terms, *ring.terms)
         fixed += abs(ring.offset) + (1 + abs(ring.pitch)) * abs(ring.slots)

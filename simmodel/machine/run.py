@@ -56,7 +56,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
             )
             for index in sorted(by_origin)
         ),
-        traffic=_traffic(works, moved, machine.arch),
+        traffic=_traffic(zip(works, moved, strict=True), machine.arch),
         dram_load=_dram_load(works, machine.arch),
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
@@ -81,10 +81,8 @@ def _engine(engine: Engine, works: list[Work], cycles: int) -> EngineTrace:
 
 
 def _idle(works: Iterable[Work]) -> dict[str, int]:
-    totals = np.zeros(len(CAUSES), np.int64)
-    for work in works:
-        totals += work.lost
-    return dict(zip(CAUSES, totals.tolist(), strict=True))
+    lost = np.array([work.lost for work in works], np.int64).reshape(-1, len(CAUSES))
+    return dict(zip(CAUSES, lost.sum(axis=0).tolist(), strict=True))
 
 
 def _occurrence_traffic(work: Work, arch: Arch) -> Bytes:
@@ -115,13 +113,24 @@ def _dram_load(works: Iterable[Work], arch: Arch) -> float:
     return total
 
 
-def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int]:
+def _traffic(works: Iterable[tuple[Work, Bytes]], arch: Arch) -> dict[str, int]:
     total = {f"{role}.{way}": 0 for role in arch.memories.roles() for way in ("read", "write")}
-    total |= {f"link.{name}": 0 for name in arch.links}
-    for work, each in zip(works, moved, strict=True):
-        for key, amount in each.items():
-            total[key] += work.count * amount
-    return total
+    return total | {f"link.{name}": 0 for name in arch.links} | _bytes_of_all(works)
+
+
+def _bytes_of_all(works: Iterable[tuple[Work, Bytes]]) -> Bytes:
+    """What all `works` move, given what an occurrence of each does: those that move the same have
+    the same one."""
+    counts: dict[int, int] = defaultdict(int)
+    kinds: dict[int, Bytes] = {}
+    for work, moved in works:
+        kinds[id(moved)] = moved
+        counts[id(moved)] += work.count
+    total: dict[str, int] = defaultdict(int)
+    for kind, moved in kinds.items():
+        for key, amount in moved.items():
+            total[key] += counts[kind] * amount
+    return dict(total)
 
 
 def _turns(machine: Machine, program: Program) -> dict[int, tuple[int, float]]:
@@ -146,13 +155,13 @@ def _origin(
 ) -> OriginTrace:
     works = [work for work, _ in own]
     busy: dict[str, int] = defaultdict(int)
-    through: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for work, moved in own:
+    through: dict[str, dict[str, int]] = defaultdict(dict)
+    for work in works:
         busy[work.engine.name] += work.busy
-        for key, amount in moved.items():
-            first, _, last = key.partition(".")  # a memory's role and direction, or of a link
-            kind, name = (first, last) if first == "link" else (last, first)
-            through[kind][name] += work.count * amount
+    for key, amount in _bytes_of_all(own).items():
+        first, _, last = key.partition(".")  # a memory's role and direction, or of a link
+        kind, name = (first, last) if first == "link" else (last, first)
+        through[kind][name] = amount
     begin, end = min(work.first for work in works), max(work.last for work in works)
     turns, turn_cycles = loop or (1, float(end - begin))
     return OriginTrace(
@@ -171,9 +180,9 @@ def _origin(
             if isinstance(work.instruction, MatrixInstruction)
         ),
         busy=dict(busy),
-        read=dict(through["read"]),
-        written=dict(through["write"]),
-        links=dict(through["link"]),
+        read=through["read"],
+        written=through["write"],
+        links=through["link"],
         stalls=_idle(works),
     )
 

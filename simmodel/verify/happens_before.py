@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await
-from simmodel.program.expand import Site, numbered
+from simmodel.isa.region import Operand
+from simmodel.program.expand import Site, addresses, numbered
 from simmodel.program.program import Program
 
 Queue = tuple[int, str]
@@ -73,6 +74,11 @@ class Timeline:
         return _grouped(self.site, len(self.sites))
 
     @cached_property
+    def operands(self) -> OperandTable:
+        """Every operand of every site."""
+        return OperandTable.of(self)
+
+    @cached_property
     def starts(self) -> Ints:
         """Per core: number of its first occurrence; one more entry for the end."""
         owners = np.array(self.owners, np.int64)[self.site]
@@ -88,6 +94,70 @@ class Timeline:
         core, engine = self.queues[self.queue[occurrence]]
         mnemonic = self.sites[self.site[occurrence]].instruction.MNEMONIC
         return f"core {core} {engine} #{self.position[occurrence]} ({mnemonic})"
+
+
+@dataclass(frozen=True, eq=False)
+class OperandTable:
+    """Every operand of every site, site after site: what has to hold for each is asked in bulk."""
+
+    kinds: tuple[tuple[Operand, int], ...]
+    """Prototypes, each with a core that has operands of it."""
+    kind: Ints
+    """Per operand: index into `kinds`; so are the next ones."""
+    site: Ints
+    index: Ints
+    """Place among the operands of its site."""
+    write: NDArray[np.bool_]
+    address: Ints
+    """Of every occurrence in order of time, operand after operand."""
+    counts: Ints
+    """Per operand: how many these are."""
+
+    @classmethod
+    def of(cls, line: Timeline) -> OperandTable:
+        """The operands of the sites of `line`."""
+        kinds: dict[tuple[int, int], int] = {}
+        known: list[tuple[Operand, int]] = []
+        rows: list[tuple[int, int, int, int]] = []
+        bases: list[int] = []
+        moving: dict[int, Ints] = {}
+        for number, (site, core) in enumerate(zip(line.sites, line.owners, strict=True)):
+            reads = len(site.wide.reads())
+            for index, operand in enumerate(site.operands):
+                kind, at = operand.prototype, operand.address
+                key = id(kind), core
+                if key not in kinds:
+                    kinds[key] = len(known)
+                    known.append((kind, core))
+                if site.loops or at.ring is not None:
+                    moving[len(rows)] = addresses(at, site.loops)
+                rows.append((kinds[key], number, index, index >= reads))
+                bases.append(at.base)
+        kind_of, site_of, index_of, write = np.array(rows, np.int64).reshape(-1, 4).T
+        counts = np.ones(len(rows), np.int64)
+        counts[list(moving)] = [len(own) for own in moving.values()]
+        address = np.repeat(np.array(bases, np.int64), counts)
+        ends = np.cumsum(counts).tolist()
+        for number, own in moving.items():
+            address[ends[number] - len(own) : ends[number]] = own
+        return cls(
+            tuple(known), kind_of, site_of, index_of, write.astype(np.bool_), address, counts
+        )
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Per operand: where its addresses begin."""
+        return np.cumsum(self.counts) - self.counts
+
+    @cached_property
+    def reaches(self) -> tuple[Ints, Ints]:
+        """Per operand: the lowest and one past the highest byte of all occurrences."""
+        spans = np.array([kind.span for kind, _ in self.kinds], np.int64).reshape(-1, 2)
+        first, last = spans[self.kind].T
+        if not len(self.kind):
+            return first, last
+        low, high = (f.reduceat(self.address, self.starts) for f in (np.minimum, np.maximum))
+        return low + first, high + last
 
 
 def _grouped(key: Ints, count: int) -> tuple[Ints, ...]:

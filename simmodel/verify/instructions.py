@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+
+import numpy as np
 
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import SIZES
 from simmodel.arch.record import ROLES, Arch, Memory
 from simmodel.errors import Finding
 from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction
-from simmodel.isa.base import Loops
+from simmodel.isa.base import Loops, Sync
 from simmodel.isa.forms import absent_forms
 from simmodel.isa.operand_rules import LIMIT, reach, sound
+from simmodel.isa.region import Operand
 from simmodel.program.program import Port, Program
 from simmodel.verify.happens_before import Timeline
 from simmodel.verify.hazards import COUNT
 from simmodel.verify.symbolic import Messages, found_at, stream_findings, unknown
+
+Mistakes = Sequence[tuple[str, str]]
+"""Rule and message of each."""
 
 
 def static_findings(program: Program, arch: Arch) -> list[Finding]:
@@ -31,17 +36,22 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
         found.append(Finding("core", said))
     lacking = absent_forms(arch)
     for core, stream in enumerate(program.cores):
-        known: dict[int, Sequence[tuple[str, str]]] = {}  # of each prototype, by its identity
+        # Of each prototype, by its identity, and of what waits for or gives the same tokens.
+        known: dict[int, Mistakes] = {}
+        tokens: dict[Sync, Mistakes] = {}
 
         def check(
-            item: Instruction, loops: Loops, core: int = core,
-            known: dict[int, Sequence[tuple[str, str]]] = known,
+            item: Instruction, loops: Loops, core: int = core, known: dict[int, Mistakes] = known,
+            tokens: dict[Sync, Mistakes] = tokens,
         ) -> Messages:  # fmt: skip
             kind = item.prototype
             if id(kind) not in known:
                 known[id(kind)] = _kind_mistakes(kind, arch, core, lacking)
-            yield from known[id(kind)]
-            yield from _references(item, program, core)
+            for named in (item.waits, item.signals):
+                if named not in tokens:
+                    tokens[named] = [*_token_mistakes(named, program, core)]
+            yield from (*known[id(kind)], *tokens[item.waits], *tokens[item.signals])
+            yield from _references(item, program)
             yield from _looped(item, loops)
 
         found += stream_findings(program, core, stream, check)
@@ -54,7 +64,7 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
 
 def _kind_mistakes(
     kind: Instruction, arch: Arch, core: int, lacking: Mapping[str, str]
-) -> Sequence[tuple[str, str]]:
+) -> Mistakes:
     """What is wrong with all instructions of a prototype; `lacking`: forms that the machine lacks,
     and why."""
     broken = [*_engine(kind, arch, core), *_operand_checks(kind, arch, core), *kind.breaches]
@@ -64,14 +74,14 @@ def _kind_mistakes(
 
 
 def _looped(instruction: Instruction, loops: Loops) -> Messages:
-    counted = dict(loops)
     for operand in instruction.operands():
-        for name in operand.address.variables:
-            if name not in counted:
-                yield "loop", unknown(name)
+        address = operand.address
+        if address.terms or address.ring is not None:
+            counted = dict(loops)
+            yield from (("loop", unknown(n)) for n in address.variables if n not in counted)
         if operand.limits:
             yield "limit", "it has limits, which only programs with registers have"
-        if reach(operand.address, loops) >= LIMIT:
+        if reach(address, loops) >= LIMIT:
             yield "range", f"an address in {operand.memory} comes up to {LIMIT} or more"
 
 
@@ -101,14 +111,18 @@ def _engine(instruction: Instruction, arch: Arch, core: int) -> Messages:
         yield "engine", f"{instruction.MNEMONIC} runs on {' or '.join(allowed)}, not on {name}"
 
 
-def _references(instruction: Instruction, program: Program, core: int) -> Messages:
+def _token_mistakes(named: Sync, program: Program, core: int) -> Messages:
     declared = program.tokens[core] if core < len(program.tokens) else {}
-    for name, count in (*instruction.waits, *instruction.signals):
+    for name, count in named:
         if name not in declared:
             yield "token", f"token {name!r} is not declared"
         yield from _check_token_count(name, count)
-    yield from _notices(instruction, program)
-    if isinstance(instruction, Arrive | Await) and instruction.barrier not in program.barriers:
+
+
+def _references(instruction: Instruction, program: Program) -> Messages:
+    if instruction.notifies:
+        yield from _notices(instruction, program)
+    if isinstance(instruction, (Arrive, Await)) and instruction.barrier not in program.barriers:
         yield "barrier", f"barrier {instruction.barrier!r} is not declared"
     if program.origins and not 0 <= instruction.origin < len(program.origins):
         yield "origin", f"origin {instruction.origin} of {len(program.origins)}"
@@ -143,25 +157,26 @@ def _notices(instruction: Instruction, program: Program) -> Messages:
 
 def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
     """Operands that leave their memory or are not aligned to their element size."""
-    sizes = _sizes(arch)
-    for site, core in zip(line.sites, line.owners, strict=True):
-        for operand, at, (low, high) in zip(
-            site.operands, site.addresses, site.reaches, strict=True
-        ):
-            for message in _outside(operand.memory, low, high, sizes):
-                yield found_at(line.program, "range", message, core, site.instruction)
-            size = operand.prototype.itemsize
-            if size == 1:
-                continue
-            odd = int(at[0]) % size or (len(at) > 1 and (at % size).any())
-            if odd or _uneven(operand.shape, operand.strides, size):
-                message = f"{operand.memory} address is no multiple of {size}"
-                yield found_at(line.program, "alignment", message, core, site.instruction)
+    table, sizes = line.operands, _sizes(arch)
+    if not len(table.kind):
+        return
+    kinds = [(kind.itemsize, sizes.get(kind.memory, 0), _uneven(kind)) for kind, _ in table.kinds]
+    item, room, uneven = np.array(kinds, np.int64)[table.kind].T
+    low, high = table.reaches
+    odd = np.maximum.reduceat(table.address % np.repeat(item, table.counts), table.starts)
+    odd |= uneven
+    for number in np.flatnonzero((low < 0) | (high > room) | (odd > 0)).tolist():
+        (kind, core), site = table.kinds[table.kind[number]], line.sites[table.site[number]]
+        for message in _outside(kind.memory, int(low[number]), int(high[number]), sizes):
+            yield found_at(line.program, "range", message, core, site.instruction)
+        if odd[number]:
+            message = f"{kind.memory} address is no multiple of {kind.itemsize}"
+            yield found_at(line.program, "alignment", message, core, site.instruction)
 
 
-@lru_cache(maxsize=1 << 14)
-def _uneven(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    return any(stride % size for n, stride in zip(shape, strides, strict=True) if n > 1)
+def _uneven(operand: Operand) -> bool:
+    dims = zip(operand.shape, operand.strides, strict=True)
+    return any(stride % operand.itemsize for extent, stride in dims if extent > 1)
 
 
 def _sizes(arch: Arch) -> dict[str, int]:

@@ -163,34 +163,31 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
     """Accesses and regions of all occurrences of `line`."""
     spots: dict[Place, int] = {}
     boxes: dict[Box, int] = {}
-    known: dict[tuple[int, int], tuple[int, list[int]]] = {}
-    """Box and places of an operand's prototype, by its identity, for a core."""
-    columns: list[tuple[Ints, int, int, int, int, Ints]] = []
-    parts = zip(line.sites, line.owners, line.occurrences, strict=True)
-    for site, core, found in parts:
-        reads = len(site.wide.reads())
-        for index, (operand, at) in enumerate(zip(site.operands, site.addresses, strict=True)):
-            kind = operand.prototype
-            if (id(kind), core) not in known:
-                box = boxes.setdefault(_box(*kind.bytewise, kind.itemsize), len(boxes))
-                own = [spots.setdefault(each, len(spots)) for each in places(arch, kind, core)]
-                known[id(kind), core] = box, own
-            box, own = known[id(kind), core]
-            start = at + kind.span[0]
-            columns += [(found, int(index >= reads), index, spot, box, start) for spot in own]
-    counts = [len(column[0]) for column in columns]
-
-    def spread(field: int) -> Ints:
-        return np.repeat(np.array([c[field] for c in columns], np.int64), counts)
-
-    none = np.empty(0, np.int64)
-    start = np.concatenate([none, *(column[5] for column in columns)])
-    place, box_of_access = spread(3), spread(4)
+    table = line.operands
+    rows: list[tuple[int, int, int]] = []
+    """Box, place and first byte of each kind of operand, once for each place that it lies in."""
+    several: list[int] = []
+    for kind, core in table.kinds:
+        box = boxes.setdefault(_box(*kind.bytewise, kind.itemsize), len(boxes))
+        own = [spots.setdefault(each, len(spots)) for each in places(arch, kind, core)]
+        rows += [(box, spot, kind.span[0]) for spot in own]
+        several.append(len(own))
+    many = np.array(several, np.int64)
+    # An access for each place, operand after operand, each at all occurrences of its site.
+    operand = np.repeat(np.arange(len(table.kind)), many[table.kind])
+    row = ranges((np.cumsum(many) - many)[table.kind], many[table.kind])
+    counts, site = table.counts[operand], table.site[operand]
+    of_site = np.array([len(found) for found in line.occurrences], np.int64)
+    found = np.concatenate([np.empty(0, np.int64), *line.occurrences])
+    occurrence = found[ranges((np.cumsum(of_site) - of_site)[site], counts)]
+    moved = table.address[ranges(table.starts[operand], counts)]
+    operand, row = np.repeat(operand, counts), np.repeat(row, counts)
+    box_of_access, place, low = np.array(rows, np.int64).reshape(-1, 3)[row].T
+    start = moved + low
     key = (place * max(len(boxes), 1) + box_of_access) * FAR + start
     _, first, region = np.unique(key, return_index=True, return_inverse=True)
     return Accesses(
-        np.concatenate([none, *(column[0] for column in columns)]),
-        spread(1).astype(np.bool_), region.astype(np.int64), spread(2),
+        occurrence, table.write[operand], region.astype(np.int64), table.index[operand],
         place[first], box_of_access[first], start[first], tuple(spots), tuple(boxes),
     )  # fmt: skip
 
@@ -203,10 +200,12 @@ def touched_ends(line: Timeline, arch: Arch) -> dict[Place, int]:
     for constant in program.constants:
         spot = constant.memory, 0
         found[spot] = max(found.get(spot, 1), constant.address + constant.data.nbytes)
-    for site, core in zip(line.sites, line.owners, strict=True):
-        for operand, (_, end) in zip(site.operands, site.reaches, strict=True):
-            for spot in places(arch, operand, core):
-                found[spot] = max(found.get(spot, 1), end)
+    table = line.operands
+    high = np.ones(len(table.kinds), np.int64)
+    np.maximum.at(high, table.kind, table.reaches[1])
+    for (kind, core), end in zip(table.kinds, high.tolist(), strict=True):
+        for spot in places(arch, kind, core):
+            found[spot] = max(found.get(spot, 1), end)
     return found
 
 

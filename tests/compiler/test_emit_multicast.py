@@ -332,7 +332,7 @@ def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
     """Another core loads the first 20 KiB of the buffer, this one the second: of these the first
     half is in use until the last step, which the place of the buffer's own first half is not."""
     part = loaded(20 * KIB, 20 * KIB)
-    shared = replace(part, uses=(replace(part.uses[0], low=0, high=40 * KIB),))
+    shared = replace(part, uses=(part.uses[0]._replace(low=0, high=40 * KIB),))
     before: list[Node] = [product(30 * KIB, 40 * KIB), product(20 * KIB, 30 * KIB)]
     made = [
         leaf for leaf in SplitLoads().apply([*before, shared], ARCH) if isinstance(leaf, EngineStep)

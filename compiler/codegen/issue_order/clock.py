@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from functools import cache
 from operator import itemgetter
 
 from compiler.codegen.issue_order.access import Accesses, ByteAccess, conflict
@@ -34,7 +35,7 @@ class IssueClock:
         loops: Mapping[str, int],
         queues: bool = False,
     ) -> None:
-        self._front_end = arch.front_end
+        self._depth = cache(arch.front_end.depth)
         self._interlock = arch.front_end.sync == "interlock"
         self._loops = loops
         self._queues = queues
@@ -60,7 +61,7 @@ class IssueClock:
         cost, touched = atom.cost, at
         if touched is None:
             touched = atom.accesses if self._interlock else ()
-        free = start = max(self._free[lane] for lane in self._lanes(cost))
+        free = start = max([self._free[lane] for lane in self._lanes(cost)])
         if self._queues:
             for engine in cost.engines:
                 self._queued(engine, 1)
@@ -72,7 +73,7 @@ class IssueClock:
             for _ in range(count):
                 if given:
                     start = max(start, given.popleft())
-        if isinstance(atom.item, Await):
+        if cost.fence and isinstance(atom.item, Await):
             start = max(start, self._arrived.get(atom.item.barrier, 0))
         if self._interlock:
             start = self._cleared(start, touched)
@@ -88,7 +89,7 @@ class IssueClock:
     def _queued(self, engine: str, count: int) -> None:
         """The front end waits until `count` more instructions, or all that a queue takes, have
         slots: what was there before has started."""
-        entries, depth = self._entries[engine], self._front_end.depth(engine)
+        entries, depth = self._entries[engine], self._depth(engine)
         room = depth - min(count, depth)
         while entries and self._waiting[engine] > room:  # one is free when its instruction starts
             start, times = entries.popleft()
@@ -113,7 +114,7 @@ class IssueClock:
             self._given.setdefault(name, deque()).extend([end] * count)
         if cost.fence or cost.meets:
             self._fence = start + 1
-        if isinstance(atom.item, Arrive):
+        if cost.fence and isinstance(atom.item, Arrive):
             self._arrived[atom.item.barrier] = end
         if self._queues:
             self._passed(atom, start)
@@ -132,13 +133,13 @@ class IssueClock:
 
     def _passed(self, atom: IssueUnit, start: int) -> None:
         cost = atom.cost
-        past = issued_by(atom, start, self._front_end.depth)
+        past = issued_by(atom, start, self._depth)
         if past > start:
             self._issue = max(self._issue, past)
         if len(cost.engines) == 1:
             (engine,) = cost.engines
             self._queued(engine, cost.times)
-            times = min(cost.times, self._front_end.depth(engine))
+            times = min(cost.times, self._depth(engine))
             last = start + cost.cycles - cost.unit * times
             self._entries[engine].append((max(start, last), times))
             self._waiting[engine] += times

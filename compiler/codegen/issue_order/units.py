@@ -157,7 +157,8 @@ def engines(item: Item) -> set[str]:
 
 def far_loads(item: Instruction, arch: Arch) -> dict[str, float]:
     """Bytes that each memory off chip moves for it, or could in the time that it takes."""
-    sides, found = ((item.reads(), False), (item.writes(), True)), dict[str, float]()
+    kind, found = item.prototype, dict[str, float]()  # of equal layers, asked once
+    sides = ((kind.reads(), False), (kind.writes(), True))
     for operand, write in ((operand, write) for side, write in sides for operand in side):
         if (far := operand.memory) in OFF_CHIP:
             load = operand_traffic(arch, operand, write=write).load(arch)
