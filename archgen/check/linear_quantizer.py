@@ -22,6 +22,12 @@ _LARGEST = 127
 """Of a symmetric int8 weight."""
 _SEARCHING = (base_quantizer, qdq_quantizer)
 """Modules of ONNX Runtime with a function that searches a list for a name."""
+_AVERAGING = ("Resize", "AveragePool")
+_FOLLOWING = (
+    *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "MaxPool", "Slice"),
+    *(*_AVERAGING, "Relu", "Clip"),
+)
+"""Operators that ONNX Runtime quantizes where their input is quantized already."""
 
 
 class LinearQuantizer(QDQQuantizer):  # type: ignore[misc]
@@ -39,8 +45,22 @@ class LinearQuantizer(QDQQuantizer):  # type: ignore[misc]
     def quantize_model(self) -> onnx.ModelProto:
         """The network, quantized."""
         with _looking_up():
+            for name in self._averaged():
+                self.quantize_activation_tensor(name)
             made: onnx.ModelProto = super().quantize_model()
             return made
+
+    def _averaged(self) -> list[str]:
+        """What is averaged into numbers that are quantized by all that read them: averages of
+        integers, also where nothing in front of them is quantized."""
+        found: list[str] = []
+        floats = {value.name for value in self.model.graph().output}
+        for node in reversed(self.model.nodes()):
+            if self.should_quantize_node(node) and floats.isdisjoint(node.output):
+                found += [node.input[0]] if node.op_type in _AVERAGING else []
+            elif node.op_type in _FOLLOWING or not self.should_quantize_node(node):
+                floats.update(node.input)
+        return found
 
     def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int) -> None:
         """Weights that are computed are quantized as activations are."""

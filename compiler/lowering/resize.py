@@ -15,6 +15,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from compiler.frontend.reference_types import open_session
+from compiler.lowering.contraction import channels_last
 from compiler.lowering.movement import order_like, repeated, take
 from compiler.lowering.node import Lowering, Node, NoNest
 from compiler.tensor_ir.nest import Access, Affine, Array, Dim, Nest, Tensor, at
@@ -33,8 +34,12 @@ def resize(node: Node) -> None:
         repeated(node, x, node.out, tuple(f or 1 for f in factors))
         return
     changed = [axis for axis, factor in enumerate(factors) if factor != 1]
+    changed.sort(key=lambda axis: _turn(axis, x.shape[axis], shape[axis]))
     if not is_float(node.dtype()) and any(chosen[axis] is None for axis in changed):
         raise NoNest("Resize of integers by interpolation")
+    order = order_like(x)
+    if order[-1] in changed and len(shape) > 2 and shape[1] >= _FEW:
+        order = channels_last(len(shape))  # a vector of channels has one weight
     last = node.out if fill is None else f"{node.out}.inside"
     for axis in changed:
         name = last if axis == changed[-1] else f"{node.out}.axis{axis}"
@@ -42,7 +47,7 @@ def resize(node: Node) -> None:
         if positions is not None:
             x = take(node, x, axis, positions, name)
         else:
-            x = _resize_product(node, x, axis, matrices[axis], name)
+            x = _resize_product(node, x, axis, matrices[axis], order, name)
     if fill is not None:
         node.step("", "add", x, node.number("outside", fill))
 
@@ -124,10 +129,22 @@ def _factor(positions: Array | None, given: int) -> int | None:
     return factor if same else None
 
 
-def _resize_product(node: Node, x: Tensor, axis: int, matrix: Array, name: str) -> Tensor:
-    """name[..., i, ...] = sum k: x[..., k, ...] * matrix[i, k]."""
+def _turn(axis: int, given: int, made: int) -> tuple[bool, int]:
+    """When an axis has its turn: the last axes, along which neighbours are slow to add up, have the
+    fewest elements beside them after all that shrink and before all that grow."""
+    return made > given, -axis if made > given else axis
+
+
+_FEW = 8
+"""Channels whose planes are as well left apart."""
+
+
+def _resize_product(
+    node: Node, x: Tensor, axis: int, matrix: Array, order: tuple[int, ...], name: str
+) -> Tensor:
+    """name[..., i, ...] = sum k: x[..., k, ...] * matrix[i, k], with its axes in `order`."""
     shape = (*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
-    out = node.build.create(name, shape, node.dtype(), order_like(x))
+    out = node.build.create(name, shape, node.dtype(), order)
     m = node.build.constant(f"{name}.weights", np.ascontiguousarray(matrix))
     rank = len(shape)
     dims = [Dim(f"d{a}", n) for a, n in enumerate(shape)]

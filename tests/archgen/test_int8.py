@@ -180,6 +180,36 @@ def test_a_product_is_quantized(
     assert "left float" not in result.note
 
 
+RESIZED = """g (float[1, 4, 5, 5] x) => (y) {{
+  a = {0}
+  b = Resize <mode = "linear"> (a, , t)
+  c = Transpose <perm = [0, 1, 3, 2]> (b)
+  {1}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("made_by", "read_by", "maker"),
+    [
+        ("Identity (x)", "y = Conv (c, w)", "DequantizeLinear"),
+        ("Sigmoid (x)", "y = Conv (c, w)", "DequantizeLinear"),
+        ("Sigmoid (x)", "d = Conv (c, w) e = Sigmoid (c) y = Add (d, e)", "Sigmoid"),
+        ("Sigmoid (x)", "d = Conv (a, w) y = Sigmoid (c)", "DequantizeLinear"),
+        ("Sigmoid (x)", "y = Sigmoid (c)", "Sigmoid"),
+    ],
+)
+def test_what_integers_are_made_of_is_interpolated_as_integers(
+    tmp_path: Path, made_by: str, read_by: str, maker: str
+) -> None:
+    """Also where nothing in front of it is quantized; where somebody reads floats, it stays as it
+    is made."""
+    constants = {"w": reals(4, 4, 1, 1), "t": np.array([1, 1, 2, 2], np.float32)}
+    result = quantize(
+        SourceModel("net", net(RESIZED.format(made_by, read_by), **constants)), None, tmp_path
+    )
+    assert operands(result.proto, "Resize")[0][0] == maker
+
+
 def test_sixteen_bit_networks_are_widened_first(tmp_path: Path) -> None:
     source = network([2, 8], [node("MatMul", ["x", "w"], ["y"])], {"w": reals(8, 4)})
     graph = source.proto.graph

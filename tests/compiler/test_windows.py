@@ -287,6 +287,27 @@ def test_neighbours_of_sides_that_no_period_divides(given_side: int, made: int, 
     agree(found, reference(model, feeds), 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("channels", "made", "turns", "innermost"),
+    [(16, (9, 11), [3, 2], 1), (16, (3, 4), [2, 3], 1), (16, (9, 4), [3, 2], 1),
+     (3, (9, 11), [3, 2], 3), (16, (9, 8), [2], 3)],
+)  # fmt: skip
+def test_axes_are_interpolated_where_the_last_has_fewest_elements_beside_it(
+    channels: int, made: tuple[int, int], turns: list[int], innermost: int
+) -> None:
+    """What shrinks comes first; channels, if they are many, are last where rows would be added up
+    along themselves."""
+    node = case("Resize", (1, channels, 7, 8), None, None, ints(*made), axes=[2, 3], mode="linear")
+    model, feeds = model_of(node)
+    graph = lowered(model)
+    nests = [step for step in graph.steps if isinstance(step, Nest)]
+    shapes = [(1, channels, 7, 8), *(graph.tensors[nest.tensor].shape for nest in nests)]
+    pairs = itertools.pairwise(shapes)
+    assert [next(a for a in (2, 3) if old[a] != new[a]) for old, new in pairs] == turns
+    assert graph.tensors[nests[-1].tensor].storage.strides[innermost] == 1
+    agree(run(graph, feeds), reference(model, feeds), 1e-5, 1e-5)
+
+
 def test_positions_of_nearly_even_steps_are_a_few_copies() -> None:
     """Of 65 results of 33 places, every second is a run of neighbours."""
     node = case("Resize", (2, 33, 3), None, None, ints(65), axes=[1], mode="nearest",
