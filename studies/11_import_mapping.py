@@ -104,7 +104,7 @@ def layer_of(model: str, arch: Arch) -> tuple[dict[str, int], str]:
     prepared, dtype = prepared_for(archgen.load_model(model), arch, scheduling=wanted)
     options = compile_options(request_for(prepared, dtype, arch, True, wanted))
     nests, tree = (
-        form_after(stage, prepared.proto, prepared.name, arch, options)
+        form_after(stage, prepared.edge.proto, prepared.name, arch, options)
         for stage in ("join-concat", "fuse")
     )
     found = re.findall(r"^\S+\[(.*)\] = sum over (.*?) of mul\(", nests, re.MULTILINE)
@@ -161,7 +161,7 @@ def timeloop(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
 
 def _factors(said: object) -> Iterator[tuple[str, int]]:
     """`C=16 K=6,2` and `C16 K6`: the second number is the turns of the last time."""
-    words = said if isinstance(said, list) else str(said).split()
+    words: list[object] = said if isinstance(said, list) else [*str(said).split()]
     for word in words:
         match = re.fullmatch(r"([A-Za-z]+\d*?)=?(\d+)(,\d+)?", str(word).replace("<=", "="))
         if match is None:
@@ -226,7 +226,7 @@ def zigzag(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
     return [Level("", temporal), Level("array", spatial)]
 
 
-def _pair(said: object) -> tuple[str, int]:
+def _pair(said: str | Sequence[Any]) -> tuple[str, int]:
     dim, count = re.split(r"[,\s]+", said) if isinstance(said, str) else said
     return str(dim), int(count)
 
@@ -247,11 +247,12 @@ def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) ->
         if covered < extent:
             raise ValueError(f"the mapping covers {covered} of the {extent} positions of {dim}")
     inside = _first_inside(levels, sizes, arch, found)
-    split = [loop for level in levels[:inside] for loop in level.loops if loop.spatial]
+    shared = arch.memories.on_chip().get("shared") is not None
+    split = [loop for level in levels[: 1 + shared] for loop in level.loops if loop.spatial]
     outer = [loop for level in levels[:inside] for loop in level.loops if not loop.spatial]
     _cores(split, sizes, arch, found)
     _tiles(outer, turns, sizes, split, found)
-    _rest(levels[inside:], arch, found)
+    _rest(levels, inside, split, arch, found)
     return found
 
 
@@ -363,14 +364,16 @@ def _tiles(
             found.loops.append(f"{dim} {total // around}")
 
 
-def _rest(levels: Sequence[Level], arch: Arch, found: Schedule) -> None:
-    """Say what lies inside of a tile."""
-    for level in levels:
+def _rest(
+    levels: Sequence[Level], inside: int, split: Sequence[Loop], arch: Arch, found: Schedule
+) -> None:
+    """Say what lies inside of a tile, and what the array is taken to be."""
+    for level in levels[inside:]:
         temporal = ", ".join(f"{e.dim} {e.count}" for e in level.loops if not e.spatial)
         if temporal:
             why = "the order of instructions in a tile is the compiler's"
             found.left.append(f"{level.name}: for {temporal}: {why}")
-    spatial = [loop for level in levels for loop in level.loops if loop.spatial]
+    spatial = [e for level in levels for e in level.loops if e.spatial and e not in split]
     macs, here = math.prod(loop.count for loop in spatial), arch.peak_macs(arch.types[0])
     if macs != here // arch.core_count:
         mesh = " x ".join(f"{loop.dim} {loop.count}" for loop in spatial) or "nothing"
