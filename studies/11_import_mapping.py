@@ -1,0 +1,398 @@
+"""Another tool's mapping of one layer, as a schedule by hand.
+
+    python studies/11_import_mapping.py mapping.yaml gemmini-16 -m gemm:m=128,n=768,k=768
+    archgen compile gemmini-16 -m gemm:m=128,n=768,k=768 --tree mapping.tree --report
+
+Reads mappings of Timeloop and of ZigZag (YAML, and the loop nests that they print) and lines of
+DOSA, for a network with one layer that multiplies, such as `gemm:...` or `conv:...` of the zoo.
+What you should see: `mapping.tree`, which fixes tiles, their order and the cores, and line by line
+what the mapping says and a schedule has no place for. The report of the second command has this
+schedule beside the compiler's own: what it misses of a measured time is the machine's error, and
+what the compiler's own takes less is the compiler's gain.
+
+Loops outside of the memories on the chip become loops over tiles; what lies inside of a tile is the
+order of instructions, which is the compiler's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import archgen
+from archgen.api import prepared_for, request_for
+from archgen.scheduling import choice
+from archgen.toolchain import compile_options
+from compiler.api import form_after
+from simmodel.arch.record import Arch
+
+# What a loop of another tool is in a network of one layer. Timeloop's P and R lie along the width.
+GEMM = {"M": "m", "N": "n", "K": "k", "D0": "m", "D1": "n", "D2": "k"}
+GEMM_AS_CONV = {"P": "m", "D": "m", "OX": "m", "M": "n", "K": "n", "C": "k"}
+CONV = {
+    "N": "n", "B": "n", "M": "o", "K": "o", "C": "c", "P": "w", "Q": "h", "R": "j", "S": "i",
+    "OX": "w", "OY": "h", "FX": "j", "FY": "i",
+}  # fmt: skip
+SUMS = ("k", "c", "i", "j")
+RESULTS = {"Outputs", "Output", "O", "Z", "C"}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop of a mapping."""
+
+    dim: str
+    count: int
+    """Turns; 0: as many as are left."""
+    spatial: bool = False
+
+
+@dataclass
+class Level:
+    """Loops of a mapping outside of one memory's next inner one."""
+
+    name: str
+    loops: list[Loop] = field(default_factory=list)
+    """Outermost first."""
+    keeps: frozenset[str] | None = None
+    """Tensors that lie in it; None: the file does not say."""
+
+
+@dataclass
+class Schedule:
+    """What a mapping becomes."""
+
+    cores: list[str] = field(default_factory=list)
+    loops: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """What has no place in it."""
+
+
+def main() -> None:
+    """Read, translate, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("arch", help="a shipped machine or a file")
+    parser.add_argument("-m", "--model", required=True, help="gemm:m=..,n=..,k=.. or conv:..")
+    parser.add_argument("--slots", type=int, help="tiles at once [default: the compiler chooses]")
+    parser.add_argument("-o", "--out", type=Path, help="[default: the file's name, as .tree]")
+    asked = parser.parse_args()
+    target = asked.out or asked.file.with_suffix(".tree")
+    try:
+        arch = archgen.load_arch(asked.arch)
+        sizes, form = layer_of(asked.model, arch)
+        schedule = translated(read(asked.file), sizes, arch)
+        target.write_text(written(schedule, form, asked.slots), encoding="utf-8")
+    except (OSError, ValueError, yaml.YAMLError) as why:
+        sys.exit(f"{asked.file}: {why}")
+    print(f"{target}: {'; '.join(f'for {loop}' for loop in schedule.loops) or 'one tile'}")
+    print("\n".join(["Not translated:", *schedule.left]) if schedule.left else "All is translated.")
+
+
+def layer_of(model: str, arch: Arch) -> tuple[dict[str, int], str]:
+    """Loops of the one layer of a network that multiplies, and the tree of its layers alone."""
+    wanted = choice(fusion="none", effort=0)
+    prepared, dtype = prepared_for(archgen.load_model(model), arch, scheduling=wanted)
+    options = compile_options(request_for(prepared, dtype, arch, True, wanted))
+    nests, tree = (
+        form_after(stage, prepared.edge.proto, prepared.name, arch, options)
+        for stage in ("join-concat", "fuse")
+    )
+    found = re.findall(r"^\S+\[(.*)\] = sum over (.*?) of mul\(", nests, re.MULTILINE)
+    if len(found) != 1:
+        raise ValueError(f"{model} has {len(found)} layers that multiply; a mapping is of one")
+    loops = re.findall(r"(\w+)=(\d+)", ", ".join(found[0]))
+    return {name: int(extent) for name, extent in loops}, tree
+
+
+# Files to levels, outermost first.
+
+
+def read(path: Path) -> list[Level]:
+    """Levels of the mapping in a file, by what the file holds."""
+    text = path.read_text(encoding="utf-8")
+    if re.search(r"^[|\s]*(par)?for \w+ in \[", text, re.MULTILINE):
+        return loop_nest(text)
+    if re.match(r"\s*L\d+\[\w*\]", text):
+        return dosa(text)
+    document = yaml.safe_load(text)
+    if isinstance(document, Mapping) and isinstance(document.get("mapping"), list):
+        return timeloop(document["mapping"])
+    if isinstance(document, list) and any("temporal_ordering" in entry for entry in document):
+        return zigzag(document)
+    raise ValueError(
+        "neither `mapping` of Timeloop, `temporal_ordering` of ZigZag, the loop nest of either nor "
+        "a line of DOSA"
+    )
+
+
+def timeloop(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
+    """Levels of Timeloop's YAML, which is written in any order: the tool lists inner ones first,
+    people outer ones; so the level that names no other inside of DRAM is the outermost."""
+    levels: dict[str, Level] = {}
+    for entry in entries:
+        level = levels.setdefault(str(entry["target"]), Level(str(entry["target"])))
+        if entry["type"] in ("bypass", "datatype", "dataspace"):
+            level.keeps = frozenset(entry.get("keep") or ())
+            continue
+        factors = dict(_factors(entry.get("factors", "")))
+        order = _permutation(entry.get("permutation", ""))
+        order += [dim for dim in factors if dim not in order]
+        # A permutation names the innermost loop first; a spatial loop stands inside of the others.
+        loops = [Loop(d, factors[d], entry["type"] == "spatial")
+                 for d in reversed(order) if factors.get(d, 1) != 1]  # fmt: skip
+        level.loops = (
+            [*level.loops, *loops] if entry["type"] == "spatial" else [*loops, *level.loops]
+        )
+    found = list(levels.values())
+    if not found[0].name.upper().startswith(("DRAM", "MAINMEMORY", "OFFCHIP")):
+        found.reverse()
+    return found
+
+
+def _factors(said: object) -> Iterator[tuple[str, int]]:
+    """`C=16 K=6,2` and `C16 K6`: the second number is the turns of the last time."""
+    words: list[object] = said if isinstance(said, list) else [*str(said).split()]
+    for word in words:
+        match = re.fullmatch(r"([A-Za-z]+\d*?)=?(\d+)(,\d+)?", str(word).replace("<=", "="))
+        if match is None:
+            raise ValueError(f"factor {word!r}: expected such as C=16")
+        yield match[1], int(match[2])
+
+
+def _permutation(said: object) -> list[str]:
+    if isinstance(said, list):
+        return [str(dim) for dim in said]
+    text = str(said)
+    return re.split(r"[,\s]+", text.strip()) if re.search(r"[,\s]", text.strip()) else list(text)
+
+
+def loop_nest(text: str) -> list[Level]:
+    """Levels of a printed loop nest: Timeloop's, with headings, or ZigZag's, with memories at the
+    end of each line."""
+    levels: list[Level] = []
+    for line in text.splitlines():
+        heading = re.match(r"(\w+) \[(.*)\]\s*$", line)
+        loop = re.match(r"[|\s]*(par)?for (\w+) in \[(\d+)[:,]\s*(\d+)\)?\)?:?(.*)", line)
+        if heading:
+            keeps = frozenset(re.findall(r"(\w+):", heading[2]))
+            levels.append(Level(heading[1], keeps=keeps))
+        elif loop:
+            rest = loop[5].strip().rstrip(":")
+            memories = [] if rest.startswith("(") else rest.split()
+            if memories and (not levels or levels[-1].name != " ".join(memories)):
+                levels.append(Level(" ".join(memories)))
+            spatial = bool(loop[1]) or "Spatial" in rest
+            if spatial and loop[1]:
+                levels += [Level("array")] if levels[-1].name != "array" else []
+            levels[-1].loops.append(Loop(loop[2], int(loop[4]) - int(loop[3]), spatial))
+    return levels
+
+
+def dosa(text: str) -> list[Level]:
+    """Levels of DOSA's line, `L3[WIO] C8 Q7 - L2[WI] Q2 - L1[O] P7 K2X`, outermost first."""
+    names = {"W": "Weights", "I": "Inputs", "O": "Outputs"}
+    levels = []
+    for part in text.strip().split(" - "):
+        name, *words = part.split()
+        level = Level(name, keeps=frozenset(names[letter] for letter in name[:-1].split("[")[1]))
+        for word in words:
+            match = re.fullmatch(r"([A-Z]+)(\d+)([XY]?)", word)
+            if match is None:
+                raise ValueError(f"{word!r}: expected such as C8 or K2X")
+            level.loops.append(Loop(match[1], int(match[2]), bool(match[3])))
+        levels.append(level)
+    return levels
+
+
+def zigzag(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
+    """Levels of ZigZag's YAML, which leaves it to the tool what lies in which memory."""
+    entry = next(entry for entry in entries if "temporal_ordering" in entry)
+    temporal = [
+        Loop(str(dim), 0 if count == "*" else int(count))
+        for dim, count in reversed(entry["temporal_ordering"])
+    ]
+    pairs = [pair for pairs in (entry.get("spatial_mapping") or {}).values() for pair in pairs]
+    spatial = [Loop(*_pair(pair), spatial=True) for pair in pairs]
+    return [Level("", temporal), Level("array", spatial)]
+
+
+def _pair(said: str | Sequence[Any]) -> tuple[str, int]:
+    dim, count = re.split(r"[,\s]+", said) if isinstance(said, str) else said
+    return str(dim), int(count)
+
+
+# Levels to a schedule.
+
+
+def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) -> Schedule:
+    """The schedule of a mapping of loops of `sizes` on a machine.
+
+    Raises ValueError where the mapping is of another layer.
+    """
+    found = Schedule()
+    levels = _named(levels, sizes)
+    turns = [(at, loop) for at, level in enumerate(levels) for loop in level.loops]
+    for dim, extent in sizes.items():
+        covered = math.prod(loop.count for _, loop in turns if loop.dim == dim)
+        if covered < extent:
+            raise ValueError(f"the mapping covers {covered} of the {extent} positions of {dim}")
+    inside = _first_inside(levels, sizes, arch, found)
+    shared = arch.memories.on_chip().get("shared") is not None
+    split = [loop for level in levels[: 1 + shared] for loop in level.loops if loop.spatial]
+    outer = [loop for level in levels[:inside] for loop in level.loops if not loop.spatial]
+    _cores(split, sizes, arch, found)
+    _tiles(outer, turns, sizes, split, found)
+    _rest(levels, inside, split, arch, found)
+    return found
+
+
+def _named(levels: Sequence[Level], sizes: Mapping[str, int]) -> list[Level]:
+    """Levels with loops of the network; `*` is what the others leave."""
+    used = {loop.dim for level in levels for loop in level.loops}
+    table = CONV if "o" in sizes else GEMM_AS_CONV if used & {"P", "C", "OX", "D"} else GEMM
+    moving = {loop.dim for level in levels for loop in level.loops if loop.count != 1}
+    if unknown := sorted(moving - table.keys()):
+        raise ValueError(f"loops over {', '.join(unknown)}; known are {', '.join(table)}")
+    loops = [loop for level in levels for loop in level.loops]
+    count = {d: math.prod(e.count for e in loops if e.count and e.dim == d) for d in moving}
+
+    def renamed(loop: Loop) -> Loop:
+        dim = table[loop.dim]
+        return Loop(dim, loop.count or -(-sizes[dim] // count[loop.dim]), loop.spatial)
+
+    return [
+        Level(level.name, [renamed(e) for e in level.loops if e.count != 1], level.keeps)
+        for level in levels
+    ]
+
+
+def _first_inside(
+    levels: list[Level], sizes: Mapping[str, int], arch: Arch, found: Schedule
+) -> int:
+    """Position of the first level whose loops lie inside of a tile.
+
+    A tile lies in local memory and its result in the accumulators, if there are such: of a memory
+    that keeps results alone, the loops outside are loops over tiles, too.
+    """
+    if not levels[0].name:
+        return _fitting(levels, sizes, arch, found)
+    if all(level.keeps is None for level in levels):  # as ZigZag prints it: one of each tensor
+        names = [name for level in levels for name in level.name.split()]
+        outer = next((name for name in names if "dram" in name.lower()), names[0])
+        return next((n for n, lv in enumerate(levels) if outer not in lv.name.split()), len(levels))
+    if arch.memories.accumulators is not None:
+        for at, level in enumerate(levels[2:], 2):
+            if level.keeps and len(level.keeps) == 1 and level.keeps <= RESULTS:
+                return at
+            if any(loop.spatial for loop in level.loops):
+                break
+    return 1
+
+
+def _fitting(levels: list[Level], sizes: Mapping[str, int], arch: Arch, found: Schedule) -> int:
+    """Part the loops of a mapping without memories where two tiles still fit; returns where."""
+    loops, array = levels[0].loops, levels[1].loops
+    local, sums = arch.memories.local.size, arch.memories.accumulators
+    for cut in range(len(loops) + 1):
+        inner = [*loops[cut:], *array]
+        tile = {d: min(n, math.prod(e.count for e in inner if e.dim == d))
+                for d, n in sizes.items()}  # fmt: skip
+        rows = tile.get("m") or tile["h"] * tile["w"]
+        columns, depth = tile.get("o") or tile["n"], math.prod(tile.get(d, 1) for d in SUMS)
+        need = 2 * (rows * depth + columns * depth) + (0 if sums else 4 * rows * columns)
+        if need <= local and (sums is None or 4 * rows * columns <= sums.size):
+            break
+    found.left.append("what lies in which memory is not said: the largest tile that fits is taken")
+    levels[:1] = [Level("outside", loops[:cut]), Level("inside", loops[cut:])]
+    return 1
+
+
+def _cores(split: Sequence[Loop], sizes: Mapping[str, int], arch: Arch, found: Schedule) -> None:
+    """Parts of the cores, as loops in space outside of their memories say."""
+    counts: dict[str, int] = {}
+    for loop in split:
+        counts[loop.dim] = counts.get(loop.dim, 1) * loop.count
+    for dim in [d for d in counts if d in SUMS]:
+        found.left.append(
+            f"{counts.pop(dim)} cores share the sum over {dim}: cores share results only"
+        )
+    if math.prod(counts.values()) > arch.core_count:
+        found.left.append(
+            f"{math.prod(counts.values())} cores, where {arch.name} has {arch.core_count}"
+        )
+        counts = {}
+    steps = {dim: -(-sizes[dim] // count) for dim, count in counts.items()}
+    spans = [
+        [f"{dim} = {at}:{min(at + step, sizes[dim])}" for at in range(0, sizes[dim], step)]
+        for dim, step in steps.items()
+    ]
+    found.cores = [", ".join(part) for part in product(*spans)]
+
+
+def _tiles(
+    outer: Sequence[Loop], turns: Iterable[tuple[int, Loop]], sizes: Mapping[str, int],
+    split: Sequence[Loop], found: Schedule,
+) -> None:  # fmt: skip
+    """Loops over tiles: one of each dimension, those of the sum innermost."""
+    order: list[str] = []
+    for loop in outer:
+        if loop.dim in order and order[-1] != loop.dim:
+            found.left.append(f"the loops over {loop.dim} are one, where the inner one stands")
+        order = [*(dim for dim in order if dim != loop.dim), loop.dim]
+    sums = [dim for dim in order if dim in SUMS]
+    if sums and order[-len(sums) :] != sums:
+        found.left.append(
+            f"the loop over {', '.join(sums)} is innermost: sums that are not complete stay where "
+            "they are added up"
+        )
+    for dim in [*(d for d in order if d not in SUMS), *sums]:
+        total = math.prod(loop.count for _, loop in turns if loop.dim == dim)
+        around = math.prod(loop.count for loop in (*outer, *split) if loop.dim == dim)
+        if dim == "j":
+            found.left.append("the sum over the columns of a kernel is in one piece")
+        elif total // around < sizes[dim]:
+            found.loops.append(f"{dim} {total // around}")
+
+
+def _rest(
+    levels: Sequence[Level], inside: int, split: Sequence[Loop], arch: Arch, found: Schedule
+) -> None:
+    """Say what lies inside of a tile, and what the array is taken to be."""
+    for level in levels[inside:]:
+        temporal = ", ".join(f"{e.dim} {e.count}" for e in level.loops if not e.spatial)
+        if temporal:
+            why = "the order of instructions in a tile is the compiler's"
+            found.left.append(f"{level.name}: for {temporal}: {why}")
+    spatial = [e for level in levels for e in level.loops if e.spatial and e not in split]
+    macs, here = math.prod(loop.count for loop in spatial), arch.peak_macs(arch.types[0])
+    if macs != here // arch.core_count:
+        mesh = " x ".join(f"{loop.dim} {loop.count}" for loop in spatial) or "nothing"
+        found.left.append(f"{mesh} at once, where a core multiplies {here // arch.core_count:g}")
+
+
+def written(schedule: Schedule, form: str, slots: int | None) -> str:
+    """The schedule's text: layers as the compiler forms them, with what the mapping says of one."""
+    lines: list[str] = []
+    for line in form.splitlines():
+        text, _, remark = line.partition("#")
+        if re.search("Conv|MatMul|Gemm", remark) and text.strip().startswith("layer"):
+            lines += [f"  core {part}".rstrip() for part in schedule.cores]
+            lines += [f"  slots {slots}"] if slots else []
+            loops = "; ".join(f"for {loop}" for loop in schedule.loops)
+            text = f"{text.rstrip()}: {loops}" if loops else text
+        lines.append(text.rstrip())
+    return "\n".join([*lines, *(f"# not translated: {said}" for said in schedule.left)]) + "\n"
+
+
+if __name__ == "__main__":
+    main()
