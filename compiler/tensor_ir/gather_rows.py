@@ -139,7 +139,6 @@ class ReadRows(NestPass):
     """False: they are written to memory first."""
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
-        """Let the readers of each pick read its table."""
         picks = [step for step in ir.steps if isinstance(step, HostNode) and step.pick is not None]
         for step in picks:
             if isinstance(step.pick, Put):

@@ -106,7 +106,6 @@ class FoldAffine(GraphPass, Omittable):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one element-wise node behind a Conv, ConvTranspose or Gemm."""
         if not is_op(node, "Add", "Sub", "Mul", "Div") or len(node.inputs) != 2:
             return False
         for position in (0,) if node.op_type == "Div" else (0, 1):
@@ -160,7 +159,6 @@ class FoldBatchNorm(GraphPass):
     """False: always a Mul and an Add (which `fold-affine` may still take in)."""
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one BatchNormalization in inference form."""
         if not is_op(node, "BatchNormalization") or int_attr(node, "training_mode", 0):
             return False
         affine = _affine_of_statistics(node)
@@ -211,7 +209,6 @@ class FoldPad(GraphPass, Omittable):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Fold the Pad that feeds `node`."""
         pads_once = len(node.outputs) == 1 and not int_attr(node, "ceil_mode", 0)
         windows = is_op(node, "Conv", "AveragePool", "MaxPool") and pads_once
         explicit = str_attr(node, "auto_pad", "NOTSET") == "NOTSET"
@@ -289,7 +286,6 @@ class FoldSpaceToDepth(GraphPass, Omittable):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Fold what makes blocks of the input of `node`."""
         if not (is_op(node, "Conv") or is_op(node, "QConv", domain=ARCHGEN)):
             return False
         weights = required(node, 1)

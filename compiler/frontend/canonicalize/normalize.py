@@ -46,7 +46,6 @@ class NormalizeAxes(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Normalize one node."""
         if node.domain or not node.inputs or node.inputs[0] is None:
             return False
         changed, default = False, AXIS_DEFAULTS.get(node.op_type)
@@ -151,7 +150,6 @@ class NormalizeConv(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Normalize one Conv, ConvInteger, ConvTranspose or pool of any rank."""
         if is_op(node, "Conv", "ConvInteger", "ConvTranspose"):
             kernel = list(static_shape(required(node, 1))[2:])
             return _normalize(node, kernel, {"group": int_attr(node, "group", 1)})
@@ -231,7 +229,6 @@ class NormalizeGemm(GraphPass):
     leaves_none_of: ClassVar[frozenset[str]] = frozenset({"Gemm"})
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one Gemm."""
         if not is_op(node, "Gemm"):
             return False
         make = Rewriter(node)
@@ -298,7 +295,6 @@ class GroupHeads(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one product."""
         if not is_op(node, "MatMul") and not is_op(node, "QMatMul", domain=ARCHGEN):
             return False
         left, right = required(node, 0), required(node, 1)

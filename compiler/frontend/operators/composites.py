@@ -153,8 +153,8 @@ def local_response(
 ) -> Tensor:
     """x / (bias + alpha / size * sum of squares over nearby channels) ** beta."""
     squares = _square(b, x * (alpha / size) ** 0.5)
-    shifts = (places for places in range(-((size - 1) // 2), size // 2 + 1) if places)
-    near = (_shifted(b, squares, 1, places) for places in shifts if abs(places) < x.shape[1])
+    shifts = (n for n in range(-((size - 1) // 2), size // 2 + 1) if n)
+    near = (b.pad(squares, 1, n, -n) for n in shifts if abs(n) < x.shape[1])
     sums = reduce(lambda x, y: x + y, near, squares) + bias
     return x * b.one("Pow", sums, b.constant(-beta, x.dtype))
 
@@ -329,13 +329,6 @@ def gather_elements(b: Body, data: Tensor, index: Tensor, *, axis: int = 0) -> T
     return b.reshape(_pick(b, _marked(b, rows, extent, axis + 1), source, axis + 1), wanted)
 
 
-def _shifted(b: Body, x: Tensor, axis: int, places: int, fill: Tensor | float = 0.0) -> Tensor:
-    """`x` moved by `places` along an axis, towards its end unless negative, behind `fill`."""
-    pads = [0] * (2 * len(x.shape))
-    pads[axis], pads[len(x.shape) + axis] = places, -places
-    return b.one("Pad", x, pads, fill, mode="constant")
-
-
 # Running sums and products: with every step of twice as many.
 
 
@@ -346,15 +339,14 @@ def running(b: Body, x: Tensor, along: Tensor, *, exclusive: int = 0, reverse: i
         raise Declined("its axis is computed")
     op_type, neutral = ("Add", 0) if b.node.op_type == "CumSum" else ("Mul", 1)
     shape, axis = x.shape, int(along.value.item()) % len(x.shape)
-    fill = b.constant(neutral, x.dtype)
-    total = x
+    fill, sign = b.constant(neutral, x.dtype), -1 if reverse else 1
+    total, reach = x, 1
     if exclusive:
         if shape[axis] == 1 and axis not in open_of(x.ir) | open_of(b.node.outputs[0]):
             return b.constant(np.full(shape, neutral), x.dtype)
-        total = _shifted(b, x, axis, -1 if reverse else 1, fill)
-    reach = 1
+        total = b.pad(x, axis, sign, -sign, fill)
     while reach < shape[axis]:
-        moved = _shifted(b, total, axis, -reach if reverse else reach, fill)
+        moved = b.pad(total, axis, sign * reach, -sign * reach, fill)
         total = b.one(op_type, total, moved)
         reach *= 2
     return total

@@ -17,6 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.errors import operator_name
+from compiler.frontend.control_flow import GraphCopies
 from compiler.frontend.operators.body import Declined
 from compiler.frontend.operators.composites import COMPOSITES
 from compiler.frontend.operators.definitions import (
@@ -32,7 +33,7 @@ from compiler.frontend.operators.expression import TEMPLATES
 from compiler.frontend.operators.microsoft import FUSED
 from compiler.frontend.operators.recurrent import RECURRENT
 from compiler.frontend.reference_types import type_proto
-from compiler.frontend.rewrite import COMPOSITE, ORIGIN, fresh_name, is_const, replace_outputs
+from compiler.frontend.rewrite import is_const, replace_outputs
 from compiler.frontend.shapes import schema_of
 from simmodel.arch.base import Registry
 
@@ -205,30 +206,20 @@ def inline(node: ir.Node, version: int) -> bool:
     if not all(inside.issuperset(inner.input) for inner in found.node):
         return False
     _resolve_attributes(found, {attr.name: attr for attr in proto.attribute})
-    made = {name for inner in found.node for name in inner.output}
-    pairs = [pair for pair in zip(node.outputs, found.output, strict=False) if pair[1] in made]
+    inner = {name for each in found.node for name in each.output}
+    pairs = [pair for pair in zip(node.outputs, found.output, strict=False) if pair[1] in inner]
     found.output[:] = [name for _, name in pairs]
     function = ir.serde.deserialize_function(found)
-    for parameter, value in zip_longest(function.inputs, node.inputs[: len(function.inputs)]):
-        for use in list(parameter.uses()):
+    given = dict(zip_longest(function.inputs, node.inputs[: len(function.inputs)]))
+    for parameter, value in given.items():
+        for use in parameter.uses() if value is None else ():
             schema = schema_of(use.node.op_type, use.node.domain, version)
             taken = None if schema is None else schema.inputs[min(use.idx, len(schema.inputs) - 1)]
-            if value is None and taken is not None and taken.option == _SINGLE:
+            if taken is not None and taken.option == _SINGLE:
                 raise ValueError(f"input {parameter.name!r} is missing, which has to be given")
-            use.node.replace_input_with(use.idx, value)
-    results = dict(zip((output for output, _ in pairs), function.outputs, strict=True))
-    moved = list(function)
-    function.outputs.clear()
-    function.graph.remove(moved)
-    for inner in moved:
-        inner.name = fresh_name(graph, f"{node.name}_{inner.op_type}")
-        inner.version = function.opset_imports.get("", version)
-        inner.metadata_props.clear()
-        props = node.metadata_props
-        inner.metadata_props.update({k: props[k] for k in (ORIGIN, COMPOSITE) if props.get(k)})
-        for value in inner.outputs:
-            value.name, value.shape = fresh_name(graph, str(value.name)), None
-    graph.insert_after(node, moved)
+    made = GraphCopies(node, function.opset_imports.get("", version))
+    copied = made.copied(function.graph, [*given.values()])
+    results = dict(zip((output for output, _ in pairs), copied, strict=True))
     replace_outputs(node, [results.get(output) for output in node.outputs])
     return True
 
