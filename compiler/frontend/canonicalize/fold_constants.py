@@ -280,9 +280,6 @@ def _own_terms(node: ir.Node, result: Array) -> Array | float:
     return terms
 
 
-# Whatever has constant inputs by now is a constant.
-
-
 @dataclass(frozen=True)
 class FoldConstants(GraphPass):
     """Evaluate nodes whose inputs are constants.

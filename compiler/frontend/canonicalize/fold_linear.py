@@ -94,9 +94,6 @@ def _scaled(linear: ir.Node, weight: Array, factor: Floats) -> Array:
     return (product * scale.reshape(groups, 1, -1, *tail)).reshape(weight.shape)
 
 
-# A constant per channel added to, or multiplied with, the result of a linear operator.
-
-
 @dataclass(frozen=True)
 class FoldAffine(GraphPass, Omittable):
     """Fold Add, Sub, Mul and Div by a constant per channel into the operator before it.
@@ -138,9 +135,6 @@ def _affine_of_operand(op_type: str, operand: Floats, position: int) -> tuple[Fl
         return operand if op_type == "Mul" else 1 / operand, zero
     reverse = op_type == "Sub" and position
     return -one if reverse else one, operand if op_type == "Add" or reverse else -operand
-
-
-# BatchNormalization with constant statistics is a multiplication and an addition per channel.
 
 
 @dataclass(frozen=True)
@@ -188,8 +182,6 @@ def _affine_of_statistics(node: ir.Node) -> tuple[Floats, Floats, float] | None:
     terms = float(np.abs(bias).max(initial=0.0) + np.abs(moved).max(initial=0.0))
     return factor, bias - moved, terms
 
-
-# Padding that a window operator can do itself.
 
 NON_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs")
 
@@ -264,9 +256,6 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
     source = required(pad, 0).producer()
     return value == 0 and smaller and is_op(source, *NON_NEGATIVE)
 
-
-# Pixels of blocks as channels, which a convolution of the image itself sees as a larger kernel; of
-# single pixels, channels in another order.
 
 _PARTS = ("Concat", "Gather", "Slice", "Split", "SpaceToDepth")
 

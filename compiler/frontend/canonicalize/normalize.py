@@ -133,9 +133,6 @@ NORMALIZERS: dict[str, Callable[[ir.Node], bool]] = {
 }
 
 
-# Every window operator with all its attributes written out.
-
-
 @dataclass(frozen=True)
 class NormalizeConv(GraphPass):
     """Explicit kernel_shape, strides, pads, dilations, group; no auto_pad, no output_shape.
@@ -214,9 +211,6 @@ def _normalize_pool(node: ir.Node) -> bool:
         pads[len(kernel) + i] = max(pads[len(kernel) + i], reach)
     set_attrs(node, {"pads": pads, "ceil_mode": 0})
     return True
-
-
-# Gemm as a MatMul with a [K, N] right operand and an Add.
 
 
 @dataclass(frozen=True)
