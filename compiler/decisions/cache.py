@@ -21,7 +21,6 @@ from pydantic import TypeAdapter
 
 from compiler.decisions.text.apply import Expected
 from compiler.decisions.text.extract import extract_tree
-from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
@@ -62,6 +61,10 @@ class NetworkDecision:
     """Of each step what the search expects; None: a call of the host."""
     notes: tuple[str, ...]
     """What was given up, with the reason."""
+
+
+_DOCUMENT = TypeAdapter(tuple[tuple[Field, ...], NetworkDecision])
+"""The fields that were read for a decision, and the decision."""
 
 
 def decision_of(graph: NestGraph, steps: Sequence[Step], notes: Sequence[str]) -> NetworkDecision:
@@ -126,7 +129,7 @@ class Decisions:
         if len(self.kept) > self.most:
             self.kept.popitem(last=False)
         if self.shelf is not None:
-            self.shelf.put(name, _serialize(fields, decision))
+            self.shelf.put(name, _DOCUMENT.dump_json((fields, decision)).decode())
 
     def _starts(self, key: str) -> Iterator[str]:
         """Of all decisions with this key, what was read, one after the other."""
@@ -142,11 +145,14 @@ class Decisions:
     def _fetched(self, name: str) -> NetworkDecision | None:
         """The decision of that name from the shelf; with it, which fields it has read."""
         text = None if self.shelf is None else self.shelf.get(name)
-        found = None if text is None else _deserialize(text)
-        if found is None:
+        if text is None:
             return None
-        self.fields[name.rpartition(".")[0]] = found[0]
-        return found[1]
+        try:
+            fields, decision = _DOCUMENT.validate_json(text)
+        except ValueError:  # another version has written it
+            return None
+        self.fields[name.rpartition(".")[0]] = fields
+        return decision
 
 
 def _hashed(*parts: str) -> str:
@@ -158,32 +164,3 @@ def _hashed(*parts: str) -> str:
 
 def _standing(values: Any) -> str:
     return _hashed(*map(repr, values))
-
-
-@dataclass(frozen=True)
-class _Document:
-    """A decision, and the fields that were read for it."""
-
-    fields: tuple[Field, ...]
-    notes: tuple[str, ...]
-    expected: tuple[Expected | None, ...]
-    tree: str
-
-
-_DOCUMENTS = TypeAdapter(_Document)
-
-
-def _serialize(fields: Sequence[Field], decision: NetworkDecision) -> str:
-    text = print_tree(decision.tree)
-    content = _Document(tuple(fields), decision.notes, decision.expected, text)
-    return _DOCUMENTS.dump_json(content, indent=1).decode()
-
-
-def _deserialize(text: str) -> tuple[tuple[Field, ...], NetworkDecision] | None:
-    """What `_serialize` wrote; None for what another version has written."""
-    try:
-        content = _DOCUMENTS.validate_json(text)
-        tree = parse_tree(content.tree)
-    except ValueError:
-        return None
-    return content.fields, NetworkDecision(tree, content.expected, content.notes)

@@ -275,10 +275,8 @@ def _peaks(buffers: tuple[BufferReport, ...]) -> dict[str, int]:
     return found
 
 
-# How much memory on chip holds all that passes between layers, so that nothing is spilled.
-
-
 def working_set(result: CompileResult) -> int:
-    """Bytes of the network that was compiled, in its element types on that machine."""
+    """Bytes on chip that hold all that passes between layers, so that nothing is spilled, in the
+    network's element types on that machine."""
     assert result.search is not None
     return least_memory_order(dependences(result.search.parts, result.search.graph)).peak

@@ -96,9 +96,6 @@ def is_known(op_type: str, domain: str = "") -> bool:
     return op_type in operators_of_runtime().get(domain, ())
 
 
-# Parameters with which an operator is undefined: a bound or a scale that is no number.
-
-
 def refuse_undefined(node: ir.Node) -> None:
     """Raises ValueError where a constant parameter of `node` makes it undefined."""
     if is_op(node, "QuantizeLinear", "DequantizeLinear"):
@@ -201,9 +198,6 @@ def _non_tensor_kind(given: onnx.TypeProto | None) -> str:
     if given.HasField("tensor_type"):
         return "text" if given.tensor_type.elem_type == TensorProto.STRING else ""
     return _KINDS.get(given.WhichOneof("value") or "", "")
-
-
-# Inputs of a graph whose numbers decide what a node makes.
 
 
 def deciders(nodes: Iterable[ir.Node]) -> tuple[tuple[str, ...], ...]:

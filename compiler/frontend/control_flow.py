@@ -287,7 +287,7 @@ def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
     rules = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}
     if not is_op(node, *rules):
         return False
-    made = _Rounds(node, version)
+    made = GraphCopies(node, version)
     try:
         results = rules[node.op_type](made, unfolding)
     except Declined as why:
@@ -308,12 +308,12 @@ def _read_no_more(body: ir.Graph) -> None:
             _read_no_more(graph)
 
 
-class _Rounds(NodesBehind):
-    """Nodes behind one that has bodies."""
+class GraphCopies(NodesBehind):
+    """The nodes of graphs behind the one that stands for them; `version`: operator set of these."""
 
     def __init__(self, node: ir.Node, version: int) -> None:
         super().__init__(node)
-        self.version, self.body, self.origin = version, next(bodies(node)), self.props[ORIGIN]
+        self.version, self.origin = version, self.props[ORIGIN]
 
     def copied(self, body: ir.Graph, given: Sequence[ir.Value | None]) -> list[ir.Value]:
         """The nodes of `body`, reading what is `given` in the place of its inputs; its results."""
@@ -322,8 +322,8 @@ class _Rounds(NodesBehind):
         results, inputs = list(copy.outputs), dict(zip(copy.inputs, given, strict=True))
         copy.outputs.clear()
         for value, outer in inputs.items():
-            if outer is not None:
-                value.replace_all_uses_with(outer)
+            for use in list(value.uses()):
+                use.node.replace_input_with(use.idx, outer)
         moved = list(copy)
         copy.remove(moved)
         for inner in moved:
@@ -380,14 +380,14 @@ class _Rounds(NodesBehind):
         return inner.outputs[0]
 
     def repeated(
-        self, rounds: int, states: Sequence[ir.Value | None],
+        self, body: ir.Graph, rounds: int, states: Sequence[ir.Value | None],
         given: Callable[[int, Sequence[ir.Value | None]], Sequence[ir.Value | None]], first: int,
     ) -> tuple[list[ir.Value], list[Sequence[ir.Value]]]:  # fmt: skip
         """The last states, and of each other result what all rounds make, from result `first` on;
         `given`: what a round reads, from its number and the states."""
         columns = []
         for number in range(rounds):
-            results = self.copied(self.body, given(number, states))[first:]
+            results = self.copied(body, given(number, states))[first:]
             states = results[: len(states)]
             columns.append(results[len(states) :])
         return [s for s in states if s is not None], list(zip(*columns, strict=True))
@@ -398,8 +398,8 @@ class _Rounds(NodesBehind):
         return wide[0] if len(wide) == 1 else self.op("Concat", wide, {"axis": axis})
 
 
-def _unfold_loop(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
-    node, body = made.anchor, made.body
+def _unfold_loop(made: GraphCopies, unfolding: Unfolding) -> list[ir.Value]:
+    node, body = made.anchor, made.anchor.attributes["body"].as_graph()
     rounds = rounds_of(node, body)
     if rounds is None:
         raise Declined("how many rounds it has depends on data")
@@ -408,14 +408,14 @@ def _unfold_loop(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
     unfolding.take(rounds, rounds * _node_count(body))
     goes_on = made.constant(np.bool_(True))
     states, columns = made.repeated(
-        rounds, node.inputs[2:],
+        body, rounds, node.inputs[2:],
         lambda number, now: [made.constant(np.int64(number)), goes_on, *now], 1,
     )  # fmt: skip
     return [*states, *(made.stacked(column, 0) for column in columns)]
 
 
-def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
-    node, body = made.anchor, made.body
+def _unfold_scan(made: GraphCopies, unfolding: Unfolding) -> list[ir.Value]:
+    node, body = made.anchor, made.anchor.attributes["body"].as_graph()
     if made.version < 9:
         raise Declined("before opset 9 a Scan goes over a batch as well")
     scanned = int_attr(node, "num_scan_inputs", 0)
@@ -439,7 +439,7 @@ def _unfold_scan(made: _Rounds, unfolding: Unfolding) -> list[ir.Value]:
         ]
         return [*states, *elements]
 
-    results, columns = made.repeated(steps, node.inputs[:count], round_inputs, 0)
+    results, columns = made.repeated(body, steps, node.inputs[:count], round_inputs, 0)
     names = ("scan_output_axes", "scan_output_directions")
     where = zip(*(_each(node, name, len(node.outputs) - count) for name in names), strict=True)
     for column, (axis, back) in zip(columns, where, strict=True):
@@ -451,7 +451,7 @@ def _each(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return ints_attr(node, name) or [0] * count
 
 
-def _unfold_if(made: _Rounds, _: Unfolding) -> list[ir.Value]:
+def _unfold_if(made: GraphCopies, _: Unfolding) -> list[ir.Value]:
     node, condition = made.anchor, required(made.anchor, 0)
     both, known = _branches(node), const(condition)
     if known is not None:

@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
@@ -56,6 +55,7 @@ from compiler.frontend.rewrite import (
     is_op,
     is_static,
     label_of,
+    lazy,
     remove_dead,
     replace_outputs,
     required,
@@ -64,6 +64,7 @@ from compiler.frontend.rewrite import (
 from compiler.frontend.shapes import infer_node, schema_of
 from compiler.frontend.stored_tensors import is_outside, numbers_in
 from compiler.passes import Count, run_pass
+from simmodel.arch.lazy_array import LazyArray
 
 NUMBERS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 """Fields of a tensor of a file, one of which holds its elements."""
@@ -105,10 +106,9 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
         # What is an output too has the shape that it was declared with last.
         value.shape = ir.serde.deserialize_type_proto_for_shape(port.type)
     for tensor in filter(is_outside, proto.graph.initializer):
-        graph.initializers[tensor.name].const_value = ir.LazyTensor(
-            partial(_numbers, tensor), ir.DataType(tensor.data_type), ir.Shape(tensor.dims),
-            name=tensor.name,
-        )  # fmt: skip
+        kind = ir.DataType(tensor.data_type).numpy()
+        numbers = LazyArray(tuple(tensor.dims), kind, partial(numbers_in, tensor))
+        graph.initializers[tensor.name].const_value = tensor_of(numbers, tensor.name)
     _rename_apart(graph)
     _refuse_old(model, version)
     RemoveInitializersFromInputsPass()(model)
@@ -134,23 +134,13 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     return model
 
 
-def _numbers(tensor: onnx.TensorProto) -> ir.Tensor[Any]:
-    return ir.Tensor(numbers_in(tensor), ir.DataType(tensor.data_type), name=tensor.name)
-
-
 def _rename_apart(graph: ir.Graph) -> None:
     """Let constants of the subgraphs of `graph` be renamed without those of the file, in which
     others still look for them."""
     for body in graph.subgraphs():
         for value in body.initializers.values():
-            tensor = value.const_value
-            assert tensor is not None
-            value.const_value = ir.LazyTensor(
-                partial(cast, ir.TensorProtocol, tensor),
-                tensor.dtype,
-                ir.Shape(tensor.shape.numpy()),
-                name=value.name,
-            )
+            assert value.const_value is not None
+            value.const_value = tensor_of(lazy(value.const_value), value.name)
 
 
 def _refuse(name: str, reasons: list[str]) -> None:

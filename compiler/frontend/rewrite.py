@@ -397,9 +397,6 @@ def remove_dead(graph: ir.Graph) -> bool:
     return bool(values) or len(graph) < nodes
 
 
-# The shape of a graph pass: visit every node once, rewrite it or not, sweep what became unused.
-
-
 @dataclass(frozen=True)
 class GraphPass(Pass[ir.Model]):
     """A pass that rewrites the main graph node by node, in place."""

@@ -26,8 +26,6 @@ from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tens
 from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import AnyArray, transformed
 
-# Windows that slide.
-
 
 class WindowSide(NamedTuple):
     """What slides along one dimension, and the padding before and behind."""

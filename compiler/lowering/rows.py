@@ -87,9 +87,6 @@ def _nests(node: Node) -> tuple[Nest, ...]:
     return tuple(step for step in node.build.steps if isinstance(step, Nest))
 
 
-# New rows at places of a tensor that are known at run time.
-
-
 def put_of(node: Node) -> Put | None:
     """The scatter of a node into rows of its first input; None: another operator, or not whole
     rows."""

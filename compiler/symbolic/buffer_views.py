@@ -164,9 +164,6 @@ def _check_inside(scale: _Scale, tensor: Tensor) -> None:
             raise OtherBox(tensor.name, "it walks a dimension that varies as one with another")
 
 
-# Positions that a graph reads and nothing has written: inputs, constants and earlier steps have.
-
-
 def unwritten(graph: NestGraph) -> str | None:
     """The first step, or output, of `graph` at one length that reads unwritten elements."""
     buffers = {name: np.zeros(size, np.bool_) for name, size in graph.buffers.items()}

@@ -33,8 +33,6 @@ from compiler.tensor_ir.registers import (
 )
 from simmodel.isa.region import Register
 
-# Who walks positions of a tensor in steps of more than one, at several lengths.
-
 
 @dataclass(frozen=True)
 class StridedWindows:

@@ -177,9 +177,6 @@ def begins_alike(ours: AnyArray | None, right: AnyArray | None) -> bool:
     return np.asarray(ours)[both].tobytes() == np.asarray(right)[both].tobytes()
 
 
-# Constants inside of what the host runs that follow from a length: handed to it like any tensor.
-
-
 def with_host_constants(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
     """`graphs` of one network at several lengths with the same operators: constants that differ
     inside payloads become inputs of the host calls."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -69,7 +68,11 @@ def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, 
     moved = below(tensor.storage.registers, registers, values)
     storage = replace(tensor.storage, offset=tensor.storage.offset - moved, registers=())
     tensor = with_sources(tensor, lambda each: _tensor(each, registers, values))
-    begin, uncertain = partial(_beginning, shape=shape), tensor.uncertain
+    uncertain = tensor.uncertain
+
+    def begin(values: Array) -> Array:
+        return values[tuple(map(slice, shape))]
+
     if isinstance(uncertain, np.ndarray):
         uncertain = begin(np.broadcast_to(uncertain, tensor.shape))
     return replace(
@@ -92,10 +95,6 @@ def _constant_from_table(tensor: Tensor, table: Tensor) -> Tensor:
 
     exact = None if table.exact is None else row(np.asarray(table.exact))
     return replace(tensor, data=row(np.asarray(table.data)), exact=exact, narrow=None)
-
-
-def _beginning(values: Array, shape: tuple[int, ...]) -> Array:
-    return values[tuple(slice(0, extent) for extent in shape)]
 
 
 def nest_at(nest: Nest, registers: Sequence[Register], values: Mapping[str, int]) -> Nest:

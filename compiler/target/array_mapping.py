@@ -25,8 +25,6 @@ from simmodel.arch.matrix_cycles import product_cycles
 from simmodel.arch.record import Matrix
 from simmodel.isa.region import Operand
 
-# What each loop of a sum of products is for: row, column, reduction, kernel position or batch.
-
 
 @dataclass(frozen=True)
 class Tap:

@@ -32,8 +32,6 @@ from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest, Tensor, order_of
 from simmodel.arch.record import Arch
 
-# Which engines may run a nest on this machine, the quickest first.
-
 
 def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
     """Engines that may run `nest` on `arch`, the fastest first."""

@@ -20,6 +20,7 @@ from compiler.tensor_ir.nest import Access, Nest, Tensor
 from simmodel.arch.dtype import limits
 from simmodel.arch.element_types import accumulator_of, is_float, multiplies, product_type, size_of
 from simmodel.arch.record import Arch
+from simmodel.isa.contraction import EXACT
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import JOINS, UNARY
 
@@ -113,10 +114,6 @@ def _sums_lack(nest: Nest, tensors: Mapping[str, Tensor]) -> str | None:
     if limits("int32")[0] <= least and most <= limits("int32")[1]:
         return None
     return f"sums of 16-bit numbers times 8-bit weights may reach {max(-least, most):.3g} > 2^31"
-
-
-EXACT = 2**24
-"""Below it, fp32 holds every integer."""
 
 
 def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:

@@ -36,7 +36,6 @@ class KeepNarrow(Omittable):
     """
 
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` in which only tensors that `arch` can widen are narrow."""
         readers: dict[str, list[Nest | None]] = {}
         for step in graph.steps:
             names = [a.tensor for a in step.reads] if isinstance(step, Nest) else step.inputs

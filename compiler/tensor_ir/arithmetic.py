@@ -20,8 +20,6 @@ from simmodel.isa.base import encode
 from simmodel.isa.functions import BINARY, TERNARY, UNARY, Function, exact
 from simmodel.isa.region import Address, Operand
 
-# Which nests the vector engine computes with whole numbers, exactly, instead of with fp32.
-
 
 def function_of(nest: Nest) -> Function:
     """The function that a nest applies to its one, two or three operands."""

@@ -204,14 +204,12 @@ def pieces(marks: Bools) -> Iterator[Sets]:
             yield (np.array(places), *rest)
 
 
-# What must be over before a product can be done with any of its weights.
-
 Shares = NDArray[np.float64]
 """By step, how much of its work is over, 0 to 1."""
 
 
 class Precedence:
-    """Order between the steps of one network."""
+    """What must be over before a product can be done with any of its weights."""
 
     def __init__(self, graph: NestGraph, least: Demanded) -> None:
         self.graph = graph

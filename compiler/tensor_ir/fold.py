@@ -336,7 +336,6 @@ class StoreEncoded(NestPass, Omittable):
     """
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
-        """Give the ports of states the encoding of what is stored."""
         ends = {step.tensor: step for step in _conversions(ir) if step.tensor in ir.outputs}
         found = []
         for begin in _conversions(ir):

@@ -28,8 +28,6 @@ from compiler.tensor_ir.nest import (
 )
 from compiler.tensor_ir.rewrite import NestPass, reads_of, with_steps, writes_of
 
-# New rows are written where they belong, into the bytes of the tensor that they change.
-
 
 def _put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
     """`graph` in which the producer of new rows stores them into the table that `step` writes.
@@ -139,7 +137,6 @@ class ReadRows(NestPass):
     """False: they are written to memory first."""
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
-        """Let the readers of each pick read its table."""
         picks = [step for step in ir.steps if isinstance(step, HostNode) and step.pick is not None]
         for step in picks:
             if isinstance(step.pick, Put):

@@ -48,7 +48,6 @@ class JoinConcat(NestPass, Omittable):
     """
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
-        """Join every concatenation of `ir`, the last one first."""
         groups: dict[tuple[str, str], list[Nest]] = {}
         for step in ir.steps:
             if _joins(step, ir.tensors):

@@ -24,7 +24,7 @@ from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.registers import Count
 from simmodel.arch.element_types import size_of
 from simmodel.arch.lazy_array import AnyArray
-from simmodel.isa.region import Register, Terms, replace
+from simmodel.isa.region import Register, Terms, contiguous, replace
 
 Array = NDArray[Any]
 
@@ -409,10 +409,7 @@ class NestGraph:
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a dense tensor, last dimension fastest."""
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return tuple(strides)
+    return contiguous(shape, 1)
 
 
 def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:

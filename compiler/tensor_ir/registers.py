@@ -153,9 +153,6 @@ def count_of(terms: Terms, known: Mapping[Point, int], registers: Sequence[Regis
     return Count(known[edge] - Count(0, terms).at(values_at_point(registers, edge)), terms)
 
 
-# What the host runs, for tensors of any length.
-
-
 def payload_of_any(payload: bytes) -> bytes:
     """A payload that states ranks instead of extents."""
     proto = onnx.load_model_from_string(payload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,13 +25,19 @@ def writes_of(step: Step) -> tuple[str, ...]:
     return step.outputs if isinstance(step, HostNode) else (step.tensor,)
 
 
-def readers(graph: NestGraph) -> dict[str, list[int]]:
-    """Tensor name -> positions of the steps that read it."""
+def _steps_by_tensor(
+    graph: NestGraph, names: Callable[[Step], Iterable[str]]
+) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for position, step in enumerate(graph.steps):
-        for name in reads_of(step):
+        for name in names(step):
             found[name].append(position)
     return found
+
+
+def readers(graph: NestGraph) -> dict[str, list[int]]:
+    """Tensor name -> positions of the steps that read it."""
+    return _steps_by_tensor(graph, reads_of)
 
 
 def private(graph: NestGraph) -> set[str]:
@@ -79,15 +85,9 @@ def number_access(
 
 def producers(graph: NestGraph) -> dict[str, int]:
     """Tensor name -> position of the nest that writes it, where exactly one does."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for position, step in enumerate(graph.steps):
-        for name in writes_of(step):
-            found[name].append(position)
+    found = _steps_by_tensor(graph, writes_of)
     nests = {n: p[0] for n, p in found.items() if len(p) == 1}
     return {n: p for n, p in nests.items() if isinstance(graph.steps[p], Nest)}
-
-
-# The shape of a rewrite of nests, and the contract of the graphs between them.
 
 
 @dataclass(frozen=True)

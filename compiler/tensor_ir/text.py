@@ -166,9 +166,6 @@ def _pick(pick: Pick | Picked | None) -> str:
     return f" picks {table} by {index} along {pick.axis}"
 
 
-# Reading.
-
-
 class LineTokens:
     """The tokens of one line, taken from the left; ValueError where the next is another one."""
 

@@ -21,8 +21,6 @@ from pydantic_core import CoreSchema
 
 from simmodel.arch.units import Delay
 
-# Lists in files: one value stands for a list of one.
-
 
 def listed(value: object) -> object:
     """A single value as a list of one."""

@@ -11,6 +11,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
@@ -97,14 +98,15 @@ class Instruction(metaclass=_InstructionKind):
         found: Self | None = own.get("_prototype")
         if found is None:
             kind = type(self)
-            operands = [_prototypes(own[name]) for name in operand_fields(kind)]
+            operands = [_each(own[name], _prototype) for name in operand_fields(kind)]
             ids = [tuple(map(id, o)) if type(o) is tuple else id(o) for o in operands]
             key = (kind, *[own[name] for name in _plain_fields(kind)], *ids)
             known: Any = _PROTOTYPES
             found = known.get(key)
             if found is None:
                 # Two operands of a kind are two operands still.
-                apart = dict(zip(operand_fields(kind), map(_copied, operands), strict=True))
+                copies = (_each(operand, replace) for operand in operands)
+                apart = dict(zip(operand_fields(kind), copies, strict=True))
                 plain = {name: value for name, value in _SITED.items() if name in own}
                 found = known[key] = replace(self, **apart, **plain)
                 found.__dict__["_operands"] = operands  # they have their identities meanwhile
@@ -229,17 +231,14 @@ def _plain_fields(kind: type[Instruction]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if f.name not in others)
 
 
-def _prototypes(value: Any) -> Any:
-    """The prototype of an operand, or those of several."""
-    if isinstance(value, Operand):
-        return value.prototype
-    return tuple([operand.prototype for operand in value]) if value else value
+_prototype = attrgetter("prototype")
 
 
-def _copied(value: Any) -> Any:
+def _each(value: Any, change: Callable[[Operand], Operand]) -> Any:
+    """`change` of an operand, or of each of several."""
     if isinstance(value, Operand):
-        return replace(value)
-    return tuple([replace(operand) for operand in value]) if value else value
+        return change(value)
+    return tuple([change(operand) for operand in value]) if value else value
 
 
 def access_latency(arch: Arch, operands: tuple[Operand, ...]) -> int:

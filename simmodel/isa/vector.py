@@ -363,9 +363,6 @@ class Window(VectorInstruction):
         return None
 
 
-# Sums of products on the vector engine: a register for each sum, one multiply-add a lane.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Product(VectorFamily):
     """dst = sums of products of a and w over the dimensions in which dst has extent 1.

@@ -23,7 +23,7 @@ from onnx.reference import ReferenceEvaluator
 from archgen.check.reference import run_node
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.cost.transfer import Path
-from compiler.frontend.operators import composites
+from compiler.frontend.operators import places
 from compiler.lowering.lower import Lower, lower
 from compiler.options import Stages
 from compiler.target.rows import CopyRows, lacks
@@ -422,7 +422,7 @@ def test_rows_of_a_computed_table(data: st.DataObject) -> None:
         "i": random.permutation(np.arange(-count, 0))[:rows, None],
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(composites, "COMPARED", 0)
+        patch.setattr(places, "COMPARED", 0)
         made, found = executed(proto, feeds, arch, CompileOptions())
     agree(found, ReferenceEvaluator(proto).run(None, feeds), 1e-6, 0)
     assert not made.host

@@ -14,7 +14,7 @@ from compiler.decisions.fallback import place_in_pieces
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.decisions.text.cuts import Cuts, slicing_of
 from compiler.decisions.text.text import TreeError
-from compiler.decisions.text.tree import Call, Home, Layers, Part, ScheduleStep, Tree, nearest
+from compiler.decisions.text.tree import Call, Home, Layers, Part, ScheduleStep, Tree
 from compiler.geometry.tile_trace import TraceCache, Unwalkable, largest, trace_parts
 from compiler.memory.on_chip import PlacedGroup, check_layout
 from compiler.memory.on_chip import Step as Made
@@ -26,6 +26,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import NOTHING, Estimate, Schedule, uncut
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode, NestGraph
+from simmodel.arch.base import near
 
 Expected = tuple[Estimate, ...]
 """What the search expects of a step whose tree is kept, and of each of its layers."""
@@ -66,7 +67,7 @@ def _homed(
     tensors, buffers = graph.tensors.keys(), graph.buffers.keys()
     known = [buffers if home.memory == "shared" else tensors for home in tree.homes]
     mistakes = [
-        f"line {home.line}: no tensor {home.tensor!r}{nearest(home.tensor, names)}"
+        f"line {home.line}: no tensor {home.tensor!r}{near(home.tensor, names)}"
         for home, names in zip(tree.homes, known, strict=True)
         if home.tensor not in names
     ]
@@ -138,8 +139,12 @@ def _scheduled(
             continue
         own = costs.with_slots(step.slots)
         made = _schedule(step, group, own, mistakes)
-        if made is not None:
-            made = own.estimated(made) if known is None else _with_estimates(made, *known)
+        if made is not None and known is not None:
+            pairs = zip(made.layers, known[1:], strict=True)
+            layers = tuple(replace(layer, estimate=estimate) for layer, estimate in pairs)
+            made = replace(made, layers=layers, estimate=known[0])
+        elif made is not None:
+            made = own.estimated(made)
         found.append(made)
     if mistakes:
         raise TreeError(mistakes)
@@ -176,12 +181,6 @@ def _schedule(
     return None if len(mistakes) > before else Schedule(group, tuple(found), parts, NOTHING, loops)
 
 
-def _with_estimates(schedule: Schedule, whole: Estimate, *layers: Estimate) -> Schedule:
-    pairs = zip(schedule.layers, layers, strict=True)
-    tiled = tuple(replace(tiled, estimate=estimate) for tiled, estimate in pairs)
-    return replace(schedule, layers=tiled, estimate=whole)
-
-
 def _place_steps(
     tree: Tree, groups: tuple[Group | HostNode, ...], schedules: list[Schedule | None],
     costs: GroupCosts,
@@ -211,7 +210,7 @@ def _buffer_addresses(
         return costs.stages.alloc.apply(plan, costs.arch, before)
     own = {name for name, buffer in plan.buffers.items() if buffer.address is None}
     mistakes = [
-        f"line {address.line}: no buffer {address.buffer!r}{nearest(address.buffer, own)}"
+        f"line {address.line}: no buffer {address.buffer!r}{near(address.buffer, own)}"
         for address in step.buffers
         if address.buffer not in own
     ]

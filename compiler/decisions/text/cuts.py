@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from compiler.cost.multicast import between_cores
-from compiler.decisions.text.tree import For, Home, ScheduleStep, Span, StepLayer, nearest
+from compiler.decisions.text.tree import For, Home, ScheduleStep, Span, StepLayer
 from compiler.geometry.clusters import keeps_apart
 from compiler.geometry.cuts import shared_axes, split_channels
 from compiler.schedule.residency.table import Slicing
@@ -24,6 +24,7 @@ from compiler.schedule_ir.schedule import OuterLoop, TileLoop
 from compiler.target.array_mapping import kernel_rows, roles
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import HostNode
+from simmodel.arch.base import near
 from simmodel.arch.record import Arch
 
 
@@ -142,7 +143,7 @@ def _axes_of(layer: Layer) -> dict[str, int]:
 
 
 def _no_dimension(name: str, known: Collection[str]) -> str:
-    return f"no dimension {name!r}; there are: {', '.join(known)}{nearest(name, known)}"
+    return f"no dimension {name!r}; there are: {', '.join(known)}{near(name, known)}"
 
 
 def core_box(

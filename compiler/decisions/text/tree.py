@@ -9,9 +9,8 @@ of a step without buffers. A tree is plain data, equal to another one where it s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import accumulate, chain, pairwise
 from typing import Literal
 
@@ -19,6 +18,7 @@ from compiler.schedule.fusion.dependence import Dependences, dependences, made_b
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode, NestGraph
+from simmodel.arch.base import near
 
 Memory = Literal["local", "shared", "weights", "accumulators"]
 
@@ -125,12 +125,6 @@ class Tree:
 Part = Layer | HostNode
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What may have been meant by a name that does not exist: `; did you mean 'x'?`, or nothing."""
-    close = get_close_matches(name, list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 @dataclass
 class Layers:
     """Finds the parts of a network that a tree names.
@@ -189,7 +183,7 @@ class Layers:
             if call is None:
                 names = [", ".join(outputs) for outputs in self.calls]
                 said = ", ".join(step.outputs)
-                self._say(step.line, f"no call of the host makes {said}{nearest(said, names)}")
+                self._say(step.line, f"no call of the host makes {said}{near(said, names)}")
                 return
             self._claim_name(step.outputs[0], step.line)
             yield call
@@ -202,7 +196,7 @@ class Layers:
     def _find_layer(self, work: StepLayer) -> Layer | None:
         unknown = [name for name in work.nests if name not in self.homes]
         for name in unknown:
-            self._say(work.line, f"no operator makes {name!r}{nearest(name, self.homes)}")
+            self._say(work.line, f"no operator makes {name!r}{near(name, self.homes)}")
         if unknown:
             return None
         for name in work.nests:

@@ -158,19 +158,11 @@ def value_where(value: ir.Value, known: Mapping[ir.Value, Array]) -> Array | Non
     return None if made is None else made[node.outputs.index(value)]
 
 
-def _is_known(node: ir.Node, value: ir.Value) -> bool:
-    """Whether an input is constant, as far as it matters."""
-    return is_const(value) or (is_op(node, "Shape", "Size", "EyeLike") and is_static(value))
-
-
-def _known_input(node: ir.Node, value: ir.Value | None) -> Array | None:
-    """The numbers of an input; zeros where its shape alone matters."""
-    if value is None or not is_op(node, "Shape", "Size", "EyeLike"):
-        return const(value)
-    if value.shape is None or not value.shape.is_static():
+def _zeros_like(value: ir.Value | None) -> Array | None:
+    if value is None:
         return None
     kind = np.float32 if value.dtype is None else value.dtype.numpy()
-    return np.broadcast_to(np.zeros((), kind), value.shape.numpy())
+    return np.broadcast_to(np.zeros((), kind), static_shape(value))
 
 
 class FoldedValue(NamedTuple):
@@ -193,13 +185,15 @@ def folded(
         return None
     if not node.inputs or has_body(node) or schema_of(node.op_type, "", opsets[""]) is None:
         return None
-    if not all(value is None or _is_known(node, value) for value in node.inputs):
+    outlines = is_op(node, "Shape", "Size", "EyeLike")  # only the shapes of its inputs matter
+    known = is_static if outlines else is_const
+    if not all(value is None or known(value) for value in node.inputs):
         return None
     if node.op_type not in DIRECT and _too_large(node, limit):
         return None
     if (made := _made_when_asked(node, opsets)) is not None:
         return (made,)
-    inputs = [_known_input(node, value) for value in node.inputs]
+    inputs = [_zeros_like(value) if outlines else const(value) for value in node.inputs]
     if any(a is not None and a.dtype.kind in "OSU" for a in inputs):
         return None  # text
     try:
@@ -286,9 +280,6 @@ def _own_terms(node: ir.Node, result: Array) -> Array | float:
     return terms
 
 
-# Whatever has constant inputs by now is a constant.
-
-
 @dataclass(frozen=True)
 class FoldConstants(GraphPass):
     """Evaluate nodes whose inputs are constants.
@@ -303,7 +294,6 @@ class FoldConstants(GraphPass):
     """Bytes of new arrays that one node may become; more only where its inputs are as large."""
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Replace one node by initializers."""
         if node.graph is None or is_op(node, "Identity"):
             return False
         values = folded(node, node.graph.opset_imports, frozenset(self.keep), self.limit)

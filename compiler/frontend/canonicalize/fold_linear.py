@@ -94,9 +94,6 @@ def _scaled(linear: ir.Node, weight: Array, factor: Floats) -> Array:
     return (product * scale.reshape(groups, 1, -1, *tail)).reshape(weight.shape)
 
 
-# A constant per channel added to, or multiplied with, the result of a linear operator.
-
-
 @dataclass(frozen=True)
 class FoldAffine(GraphPass, Omittable):
     """Fold Add, Sub, Mul and Div by a constant per channel into the operator before it.
@@ -106,7 +103,6 @@ class FoldAffine(GraphPass, Omittable):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one element-wise node behind a Conv, ConvTranspose or Gemm."""
         if not is_op(node, "Add", "Sub", "Mul", "Div") or len(node.inputs) != 2:
             return False
         for position in (0,) if node.op_type == "Div" else (0, 1):
@@ -141,9 +137,6 @@ def _affine_of_operand(op_type: str, operand: Floats, position: int) -> tuple[Fl
     return -one if reverse else one, operand if op_type == "Add" or reverse else -operand
 
 
-# BatchNormalization with constant statistics is a multiplication and an addition per channel.
-
-
 @dataclass(frozen=True)
 class FoldBatchNorm(GraphPass):
     """Fold into the linear operator before it, else leave one Mul and one Add.
@@ -160,7 +153,6 @@ class FoldBatchNorm(GraphPass):
     """False: always a Mul and an Add (which `fold-affine` may still take in)."""
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one BatchNormalization in inference form."""
         if not is_op(node, "BatchNormalization") or int_attr(node, "training_mode", 0):
             return False
         affine = _affine_of_statistics(node)
@@ -191,8 +183,6 @@ def _affine_of_statistics(node: ir.Node) -> tuple[Floats, Floats, float] | None:
     return factor, bias - moved, terms
 
 
-# Padding that a window operator can do itself.
-
 NON_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs")
 
 
@@ -211,7 +201,6 @@ class FoldPad(GraphPass, Omittable):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Fold the Pad that feeds `node`."""
         pads_once = len(node.outputs) == 1 and not int_attr(node, "ceil_mode", 0)
         windows = is_op(node, "Conv", "AveragePool", "MaxPool") and pads_once
         explicit = str_attr(node, "auto_pad", "NOTSET") == "NOTSET"
@@ -268,9 +257,6 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
     return value == 0 and smaller and is_op(source, *NON_NEGATIVE)
 
 
-# Pixels of blocks as channels, which a convolution of the image itself sees as a larger kernel; of
-# single pixels, channels in another order.
-
 _PARTS = ("Concat", "Gather", "Slice", "Split", "SpaceToDepth")
 
 
@@ -289,7 +275,6 @@ class FoldSpaceToDepth(GraphPass, Omittable):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Fold what makes blocks of the input of `node`."""
         if not (is_op(node, "Conv") or is_op(node, "QConv", domain=ARCHGEN)):
             return False
         weights = required(node, 1)

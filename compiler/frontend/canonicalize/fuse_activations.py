@@ -69,7 +69,6 @@ class FuseActivations(GraphPass, Omittable):
     floats also as far as rounding to them moves it."""
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite the activation whose last operator is `node`."""
         if not is_op(node, "Mul", "Div"):
             return False
         nodes, sources = _spelling(node)

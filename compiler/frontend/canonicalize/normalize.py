@@ -46,7 +46,6 @@ class NormalizeAxes(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Normalize one node."""
         if node.domain or not node.inputs or node.inputs[0] is None:
             return False
         changed, default = False, AXIS_DEFAULTS.get(node.op_type)
@@ -134,9 +133,6 @@ NORMALIZERS: dict[str, Callable[[ir.Node], bool]] = {
 }
 
 
-# Every window operator with all its attributes written out.
-
-
 @dataclass(frozen=True)
 class NormalizeConv(GraphPass):
     """Explicit kernel_shape, strides, pads, dilations, group; no auto_pad, no output_shape.
@@ -151,7 +147,6 @@ class NormalizeConv(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Normalize one Conv, ConvInteger, ConvTranspose or pool of any rank."""
         if is_op(node, "Conv", "ConvInteger", "ConvTranspose"):
             kernel = list(static_shape(required(node, 1))[2:])
             return _normalize(node, kernel, {"group": int_attr(node, "group", 1)})
@@ -218,9 +213,6 @@ def _normalize_pool(node: ir.Node) -> bool:
     return True
 
 
-# Gemm as a MatMul with a [K, N] right operand and an Add.
-
-
 @dataclass(frozen=True)
 class NormalizeGemm(GraphPass):
     """Transpositions and factors move into constants where there are any.
@@ -231,7 +223,6 @@ class NormalizeGemm(GraphPass):
     leaves_none_of: ClassVar[frozenset[str]] = frozenset({"Gemm"})
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one Gemm."""
         if not is_op(node, "Gemm"):
             return False
         make = Rewriter(node)
@@ -298,7 +289,6 @@ class GroupHeads(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one product."""
         if not is_op(node, "MatMul") and not is_op(node, "QMatMul", domain=ARCHGEN):
             return False
         left, right = required(node, 0), required(node, 1)

@@ -442,7 +442,6 @@ class KeepAxesApart(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Let one operator work on axes that are apart."""
         if is_op(node, *VIEWS):
             return _view(node)
         rule = RULES.get((node.domain, node.op_type))

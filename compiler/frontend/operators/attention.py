@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from compiler.frontend.operators.body import Body, Contradicted, Declined, Tensor
-from compiler.frontend.operators.composites import INDEX, ramp
 from compiler.frontend.operators.definitions import Decompose, Table, defines
+from compiler.frontend.operators.places import INDEX, ramp
 from compiler.frontend.rewrite import MICROSOFT, static_shape
 
 ATTENTIONS: Table = {}

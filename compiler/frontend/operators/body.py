@@ -207,6 +207,12 @@ class Body:
             return x
         return self.one("Slice", x, [first], [end], [axis], *([[step]] if step > 1 else []))
 
+    def pad(self, x: Tensor, axis: int, before: int, behind: int, fill: Operand = 0.0) -> Tensor:
+        """`x` with `fill` around along `axis`; negative: without so many of its own."""
+        pads = [0] * (2 * len(x.shape))
+        pads[axis], pads[len(x.shape) + axis] = before, behind
+        return self.one("Pad", x, pads, fill, mode="constant") if before or behind else x
+
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         """The parts one behind another."""
         return parts[0] if len(parts) == 1 else self.one("Concat", *parts, axis=axis)

@@ -287,7 +287,6 @@ class Decompose(GraphPass):
     table: ClassVar[Table]
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Expand one operator of the table."""
         definition = self.table.get(operator_name(node.op_type, node.domain))
         if definition is None:
             return False

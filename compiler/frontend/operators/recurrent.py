@@ -21,8 +21,6 @@ from compiler.frontend.operators.definitions import Table, defines
 
 RECURRENT: Table = {}
 
-# Activations of recurrent networks by name, with the parameters that ONNX gives them.
-
 Activation = Callable[[Tensor], Tensor]
 _FORMS: dict[str, dict[str, float]] = {
     "Affine": {"alpha": 1.0, "beta": 0.0}, "Elu": {"alpha": 1.0},

@@ -125,14 +125,6 @@ def _check_weights(w: Tensor) -> None:
         raise Declined("its weights are computed")
 
 
-def _padded(b: Body, x: Tensor, axis: int, before: int, behind: int) -> Tensor:
-    """`x` with zeros around along `axis`; negative: without so many of its own."""
-    rank = len(x.shape)
-    pads = [0] * (2 * rank)
-    pads[axis], pads[rank + axis] = before, behind
-    return b.one("Pad", x, pads, 0.0, mode="constant") if before or behind else x
-
-
 @defines(WINDOWS, "Conv")
 def deep_conv(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, *, group: int = 1, **window: Any
@@ -143,8 +135,7 @@ def deep_conv(
     depth = static_shape(b.node.outputs[0])[2]
     batch, channels, _, *plane = x.shape
     across, taps = channels // group, window["kernel_shape"][0]
-    planes = b.transpose(x, *DEPTH_LAST)
-    planes = _padded(b, planes, 1, *window["pads"][::3])
+    planes = b.pad(b.transpose(x, *DEPTH_LAST), 1, *window["pads"][::3])
     shape = (batch, depth, group, across, prod(plane))
     step, stride = window["dilations"][0], window["strides"][0]
     reach = (depth - 1) * stride + 1
@@ -182,7 +173,7 @@ def deep_conv_transpose(
             place = phase + window["pads"][0] - tap * window["dilations"][0]
             first, between = divmod(place, step)
             if not between and -count < first < depth:
-                part = _padded(b, planes, 1, -first, first + count - depth)
+                part = b.pad(planes, 1, -first, first + count - depth)
                 part = b.reshape(part, (batch, count, group, across, prod(plane)))
                 met.append((part, kernel))
         if met:

@@ -248,9 +248,6 @@ def _carried(port: OperandPort, dims: list[tuple[int, int]]) -> float:
     return moved / (port.rate * min(port.banks, -(-span // port.bank)))
 
 
-# A row that is longer than an instruction's longest is cut: where, for an engine to choose from.
-
-
 def cuts(extent: int, longest: int, grain: int, *, spare: bool) -> Iterator[int]:
     """Sizes of the pieces into which a row of `extent` may be cut, which begin at multiples of
     `grain`; an instruction has `longest` elements along its innermost dimension, and the engine may
@@ -304,8 +301,11 @@ def unit_of(
     )
     start = startup_of(arch, {operand.role for operand in operands[1:]}, engine)
     earlier = _operand_port(arch, operands[0], beside, write=False)
-    fetch = _interval(arch, form[0], rank)
-    return Unit(rank, longest or _ENDLESS, lanes, arch.factor(*form), start, fetch, ports, earlier)
+    # Each turn of a loop is fetched; issuing one never takes longer than its work.
+    front, size = arch.front_end, typical_bytes(arch, form[0], rank)
+    fetch = None if size <= (front.loop_buffer or 0) else front.fetch_bandwidth
+    every = 0.0 if fetch is None else size / fetch.at(arch.clock)
+    return Unit(rank, longest or _ENDLESS, lanes, arch.factor(*form), start, every, ports, earlier)
 
 
 def _operand_port(arch: Arch, operand: StoredOperand, beside: int, *, write: bool) -> OperandPort:
@@ -316,12 +316,3 @@ def _operand_port(arch: Arch, operand: StoredOperand, beside: int, *, write: boo
         return OperandPort(way, operand.item, grain, memory.bytes_per_cycle(write) / beside)
     rate = memory.port_bytes(write) / beside
     return OperandPort(way, operand.item, grain, rate, memory.bank_size, memory.banks)
-
-
-def _interval(arch: Arch, form: str, rank: int) -> float:
-    """Cycles in which the front end fetches an instruction of this form, with operands of `rank`,
-    in each iteration of a loop; issuing one never takes longer than its work."""
-    front, size = arch.front_end, typical_bytes(arch, form, rank)
-    kept = size <= (front.loop_buffer or 0)
-    fetch = None if kept else front.fetch_bandwidth
-    return 0.0 if fetch is None else size / fetch.at(arch.clock)

@@ -159,8 +159,6 @@ Loops = tuple[StridedLoop, ...]
 """Slowest first, in the order of the operand that leads the walk."""
 
 
-# Neighbouring loops that every operand walks as one become one loop.
-
 Groups = tuple[tuple[int, ...], ...]
 """Loops merged into one, each by its indices, innermost first; slowest group first."""
 
@@ -190,16 +188,11 @@ def groups(axes: Sequence[StridedLoop], order: Sequence[int]) -> Groups:
     return tuple(tuple(group) for group in reversed(made))
 
 
-def merge_loops(axes: Sequence[StridedLoop], found: Groups) -> Loops:
-    """One loop for each group."""
+def collapse(axes: Sequence[StridedLoop], lead: int = 0) -> Loops:
+    """`axes` in the order of operand `lead`, what all walk as one as one."""
     made = []
-    for group in found:
+    for group in groups(axes, ordered(axes, lead)):
         first, last = axes[group[0]], axes[group[-1]]
         extent = math.prod(axes[number].extent for number in group)
         made.append(StridedLoop(extent, first.steps, first.grain, last.short))
     return tuple(made)
-
-
-def collapse(axes: Sequence[StridedLoop], lead: int = 0) -> Loops:
-    """`axes` in the order of operand `lead`, what all walk as one as one."""
-    return merge_loops(axes, groups(axes, ordered(axes, lead)))
