@@ -56,9 +56,9 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
 
         found += stream_findings(program, core, stream, check)
     limit = arch.front_end.tokens
-    for core, tokens in enumerate(program.tokens):
-        if len(tokens) > limit:
-            found.append(Finding("tokens", f"{len(tokens)} tokens, a core has {limit}", core))
+    for core, declared in enumerate(program.tokens):
+        if len(declared) > limit:
+            found.append(Finding("tokens", f"{len(declared)} tokens, a core has {limit}", core))
     return found
 
 
