@@ -250,33 +250,49 @@ class Workbench:
         }  # fmt: skip
         if not point.verify:
             return row
-        verdict = self._verify(replace(point, execute="all"), kept, several)
+        verdict = self._verify(point, kept, several, every=True)
         if verdict.verified is False:
             notes.insert(0, f"{said}, the last: {verdict.note}")
             return {"verified": False}
         return row
 
-    def _verify(self, point: Point, kept: CachedModel, compiled: Compiled) -> verify.Comparison:
-        """The verdict on the values of the program; errors of outputs are end to end."""
-        model, tools, recipe = kept.model, self.tools, compiled.recipe
-        inputs = reference.sample_inputs(model.proto)
-        again, skipped = None, api.NOTHING_SKIPPED
+    def _verify(
+        self, point: Point, kept: CachedModel, compiled: Compiled, every: bool = False
+    ) -> verify.Comparison:
+        """The verdict on the values of the program, where `every` one of equal layers is executed
+        or as many as the point wants."""
+        recipe, again = compiled.recipe, None
         if recipe is not None:
-            recipe = verify.as_named(recipe, model.proto)
             again = api.Recomputation(
-                recipe, self._memo, reference.run_node, every=point.execute == "all"
-            )
-            skipped = again.skipped
+                verify.as_named(recipe, kept.model.proto), self._memo, reference.run_node,
+                every=every or point.execute == "all",
+            )  # fmt: skip
+        if again is None or not again.skipped.twins:
+            return self._judged(point, kept, compiled, again)
+        # What is wrong is said in full, and nothing is that had come from what was skipped.
+        if again.skipped.proved_in(compiled.program):
+            verdict = self._judged(point, kept, compiled, again)
+            if verdict.verified:
+                return replace(verdict, max_abs_error=None, executed=str(again.skipped))
+        return self._verify(point, kept, compiled, every=True)
+
+    def _judged(
+        self, point: Point, kept: CachedModel, compiled: Compiled, again: api.Recomputation | None
+    ) -> verify.Comparison:
+        """The verdict on what `again` computes; errors of outputs are end to end."""
+        model, tools = kept.model, self.tools
+        skipped = api.NOTHING_SKIPPED if again is None else again.skipped
+        inputs = reference.sample_inputs(model.proto)
         with step(f"running {model.name} in ONNX Runtime"):
             between = sorted({value.name for value in skipped.given.values()})
             whole = reference.cached_reference(model.proto, model.key, inputs, cache_dir(), between)
         made_as = {port.name: port.shape for port in compiled.program.outputs}
         reference.check_declared(model.proto, made_as, whole)
-        given = {} if recipe is None else skipped.raw(whole, recipe.graph)
+        given = {} if again is None else skipped.raw(whole, again.recipe.graph)
         probes = [each for each in compiled.probes if each.port.name not in skipped.lacking]
         run = tools.execute(
             compiled.program, inputs, point.arch, reference.run_node, probes,
-            Skip(skipped.stages, given),
+            Skip(frozenset(skipped.twins), given),
         )  # fmt: skip
         parts: Iterable[api.ExpectedValues] = [api.ExpectedValues(dict(inputs))]
         own: Mapping[str, str] = {}
@@ -297,11 +313,6 @@ class Workbench:
         outputs = {n: values for n, values in run.outputs.items() if n not in skipped.outputs}
         rest = {name: _as_given(compiled, name, values) for name, values in outputs.items()}
         verdict = checking.verdict(outputs, {name: whole[name] for name in cut.outputs}, rest)
-        if skipped.stages and verdict.verified is not True:
-            # What is wrong is said in full, and nothing is that had come from what was skipped.
-            return self._verify(replace(point, execute="all"), kept, compiled)
-        if skipped.stages:  # what comes from the reference has no errors of layers before it
-            verdict = replace(verdict, max_abs_error=None, executed=str(skipped))
         if point.dtype != "int8":
             return verdict
         with step(f"running {model.name} in ONNX Runtime as it was"):

@@ -112,8 +112,8 @@ class ProgramCode(OffChip):
     """Of each core, tokens that others give it."""
     tiles: tuple[TileKind, ...] = ()
     _alike: Outlines = field(default_factory=lambda: Outlines(values=True))
-    alike: dict[int, Hashable] = field(default_factory=dict)
-    """By step, what all have in common that do the same with other values at other addresses."""
+    alike: dict[int, tuple[Hashable, GroupSite]] = field(default_factory=dict)
+    """By step, what all have in common that do the same with other values, and where it stands."""
     _emitted: dict[Hashable, EmittedGroup] = field(default_factory=dict)
     """Of all groups that are alike the first."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
@@ -238,13 +238,16 @@ class ProgramCode(OffChip):
                 for around in (contexts[core // self.arch.cores],)
             ]
             known = self._emitted[key] = EmittedGroup.of(site, trees, names, *before)
-        self.alike[number] = id(known), _scalars(plan.schedule.group)
+        self.alike[number] = (key[0], _scalars(plan.schedule.group)), site
         for core in range(cores):
             self._record(number, core, step)
         return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
 
-    def _site(self, number: int, step: PlacedGroup) -> tuple[Hashable, GroupSite]:
-        """What a group's trees depend on but for names and numbers, and what these are."""
+    def _site(
+        self, number: int, step: PlacedGroup
+    ) -> tuple[tuple[Hashable, tuple[int, ...]], GroupSite]:
+        """What a group's trees depend on but for names and numbers, of which the order is the last;
+        and what these are."""
         plan, index = step.plan, number % len(self.steps)
         follows = self.following[index]
         schedule, buffers = plan.schedule, tuple(plan.buffers)
@@ -269,11 +272,10 @@ class ProgramCode(OffChip):
             tuple(firsts.get(place, 0) if place else 0 for place in places),
             partial(self._steps_before, number),
         )  # fmt: skip
-        key = (
+        alike = (
             outline, schedule.parts, schedule.loops, plan.slots,
             tuple((tiled.loops, tiled.resident) for tiled in schedule.layers),
             tuple(step.places[name] for name in buffers),
-            tuple(sorted(range(len(buffers)), key=buffers.__getitem__)),  # uses are in their order
             tuple(map(places.index, places)), tuple(map(self.shared.get, far)),
             tuple(place and start - firsts[place] for place, start in starts),
             tuple(
@@ -284,7 +286,8 @@ class ProgramCode(OffChip):
                 tuple(map(core.get, tensors)) for core in (*follows.works, *follows.holds)
             ),
         )  # fmt: skip
-        return key, site
+        order = sorted(range(len(buffers)), key=buffers.__getitem__)  # in which uses are
+        return (alike, tuple(order)), site
 
     def _place(self, buffer: str) -> tuple[str, int] | None:
         """Memory and address of a buffer; None: all that is touched of it is on chip."""
@@ -550,12 +553,13 @@ def recipe(
 ) -> VerificationPlan:
     """What `steps` compute, of which `code` is made, and which kernels of `offers` do."""
     kernels = {each.tensor: f"kernel {each.kernel} ({each.place})" for each in offers if each.taken}
+    made = list(map(computed_step, steps))
     first: dict[Hashable, int] = {}
-    made = tuple(
-        replace(computed_step(step), alike=first.setdefault(code.alike.get(number, number), number))
-        for number, step in enumerate(steps)
-    )
-    return VerificationPlan(code.graph, made, known, kernels)
+    for number, (key, site) in code.alike.items():
+        if number < len(made):
+            alike = first.setdefault(key, number)
+            made[number] = replace(made[number], alike=alike, starts=site.starts)
+    return VerificationPlan(code.graph, tuple(made), known, kernels)
 
 
 def _scalars(group: Group) -> tuple[tuple[float, ...], ...]:

@@ -51,6 +51,12 @@ class GroupSite:
     awaited: Callable[[str], Sequence[int]]
     """Steps before it that write a buffer off chip."""
 
+    @property
+    def starts(self) -> tuple[tuple[str, int] | None, ...]:
+        """Memory and first byte of the tensors in each of `far`."""
+        pairs = zip(self.places, self.firsts, strict=True)
+        return tuple(place and (place[0], place[1] + first) for place, first in pairs)
+
 
 @dataclass(frozen=True)
 class EmittedGroup:

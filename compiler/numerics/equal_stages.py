@@ -25,6 +25,8 @@ from compiler.numerics.recipe import Stage, VerificationPlan
 from compiler.tensor_ir.nest import Array, NestGraph
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.element_types import FLOATS
+from simmodel.program.program import Program
+from simmodel.verify.repeats import Starts, unlike
 
 EXECUTED = 3
 """Instances of equal layers that are executed: the first, the second and the last."""
@@ -33,10 +35,13 @@ _LEAST = 2 * EXECUTED + 1
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedStages:
     """Steps that are not executed, and what others need of them."""
 
-    stages: frozenset[int] = frozenset()
+    twins: Mapping[int, int] = field(default_factory=dict)
+    """The steps, and the one of the second instance that each is like."""
+    starts: Mapping[int, Starts] = field(default_factory=dict)
+    """Where the tensors of either lie."""
     given: Mapping[str, SourceValue] = field(default_factory=dict)
     """Tensor -> the value of the model that it is given."""
     lacking: frozenset[str] = frozenset()
@@ -45,6 +50,10 @@ class Skipped:
     """Outputs of the network that are among them."""
     equal: tuple[int, ...] = ()
     """How many equal layers there are, in each part of the network where some are skipped."""
+
+    def proved_in(self, program: Program) -> bool:
+        """Whether all that is skipped does in `program` what its twin does."""
+        return not unlike(program, self.twins, self.starts)
 
     def given_by(self, stage: Stage) -> list[str]:
         """Tensors of a skipped stage that are given."""
@@ -63,7 +72,7 @@ class Skipped:
         return f"{counts} equal layers" if counts else ""
 
 
-NOTHING_SKIPPED = Skipped()
+NOTHING_SKIPPED = SkippedStages()
 """Everything is executed."""
 
 
@@ -82,10 +91,14 @@ class _EqualLayers:
             self.first + (EXECUTED - 1) * self.period, self.first + (self.count - 1) * self.period
         )
 
+    def twin(self, number: int) -> int:
+        """The stage of the second instance that another one's is like."""
+        return self.first + self.period + (number - self.first) % self.period
+
 
 def skippable(
     recipe: VerificationPlan, seen: Mapping[str, Sequence[str]], unsure: Collection[str]
-) -> Skipped:
+) -> SkippedStages:
     """What need not be executed of a program.
 
     Args:
@@ -113,7 +126,7 @@ def skippable(
         if best is not None:
             repeats.append(best[1])
             given |= best[2]
-    skipped = frozenset(number for repeat in repeats for number in repeat.between)
+    skipped = {number: repeat.twin(number) for repeat in repeats for number in repeat.between}
     if not skipped:
         return NOTHING_SKIPPED
     used = [stage for number, stage in enumerate(stages) if number not in skipped]
@@ -129,7 +142,8 @@ def skippable(
     outputs = {name for name in graph.outputs if graph.buffer_of(name) in gone}
     outputs -= {name for stage in used for name in stage.stored}
     counts = tuple(repeat.count for repeat in repeats)
-    return Skipped(skipped, given, frozenset(lacking), frozenset(outputs), counts)
+    starts = {number: stages[number].starts for number in (*skipped, *skipped.values())}
+    return SkippedStages(skipped, starts, given, frozenset(lacking), frozenset(outputs), counts)
 
 
 class _Producers:

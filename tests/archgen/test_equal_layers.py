@@ -1,0 +1,203 @@
+"""Of equal layers the first, the second and the last are executed, and the row says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import helper
+from role_nets import model
+
+from archgen.cli.main import cli
+from archgen.outcomes.points import Execute, Point, Row
+from archgen.scheduling import Scheduling
+from archgen.schema import load_arch
+from archgen.studies.design import StudyError
+from archgen.studies.run import Workbench
+from archgen.studies.sweep import study
+from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
+from simmodel.isa import Item
+from simmodel.isa.region import Operand
+from simmodel.program.program import Program
+from simmodel.program.substitute import map_operands
+from simmodel.verify.repeats import unlike
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+COUNT, WIDTH, ROWS = 9, 32, 8
+SOME = f"3 of {COUNT - 1} equal layers"
+"""The first reads what the network is given."""
+Layer = dict[str, Any]
+"""What a layer has in another way."""
+
+
+def network(path: Path, count: int = COUNT, odd: int | None = None, **other: Any) -> Path:
+    """Equal layers in a row: a product, a norm, a function and what came in. Of the `odd` one
+    something is another."""
+    random, nodes, weights, last = np.random.default_rng(0), [], {}, "x"
+    for i in range(count):
+        own: Layer = {"epsilon": 1e-5, "alpha": 0.1, "wide": WIDTH, "reads": last}
+        own |= other if i == odd else {}
+        for name, shape in (("u", (WIDTH, own["wide"])), ("d", (own["wide"], WIDTH))):
+            values = random.standard_normal(shape) / np.sqrt(shape[0])
+            weights[f"{name}{i}"] = values.astype(np.float32)
+        weights |= {f"s{i}": random.uniform(0.5, 1, WIDTH).astype(np.float32)}
+        nodes += [
+            helper.make_node("LayerNormalization", [own["reads"], f"s{i}"], [f"n{i}"],
+                             epsilon=own["epsilon"]),
+            helper.make_node("MatMul", [f"n{i}", f"u{i}"], [f"m{i}"]),
+            helper.make_node("LeakyRelu", [f"m{i}"], [f"l{i}"], alpha=own["alpha"]),
+            helper.make_node("MatMul", [f"l{i}", f"d{i}"], [f"p{i}"]),
+            helper.make_node("Add", [last, f"p{i}"], [f"y{i}" if i < count - 1 else "y"]),
+        ]  # fmt: skip
+        last = f"y{i}"
+    ends = [1, ROWS, WIDTH]
+    onnx.save(model(nodes, {"x": ends}, {"y": ends}, weights), path)
+    return path
+
+
+def row_of(path: Path, tools: Toolchain = STANDARD, execute: Execute = "distinct") -> Row:
+    """Layers one by one, so that each is stored."""
+    way = Scheduling(effort=0, fusion="none")
+    arch = load_arch("ascend-310-like")
+    point = Point("key", arch, str(path), 1, "fp16", scheduling=way, execute=execute)
+    row = Workbench(replace(tools, tries=False)).run(point).row
+    assert row["status"] == "ok", row.get("reason")
+    return row
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Compiled]:
+    """The network of equal layers and its program, compiled once."""
+    path = network(tmp_path_factory.mktemp("equal") / "net.onnx")
+    made: list[Compiled] = []
+
+    def once(request: Request) -> Compiled:
+        made.append(STANDARD.compile(request))
+        return made[0]
+
+    row_of(path, replace(STANDARD, compile=once))
+    return path, made[0]
+
+
+def judged(
+    compiled: tuple[Path, Compiled], change: Callable[[Program], Program] = lambda program: program,
+    execute: Execute = "distinct",
+) -> Row:  # fmt: skip
+    """The row of the network, whose program has changed."""
+    path, made = compiled
+    program = change(made.program)
+    return row_of(
+        path, replace(STANDARD, compile=lambda _: replace(made, program=program)), execute
+    )
+
+
+def wrong_weights(layer: int) -> Callable[[Program], Program]:
+    def changed(program: Program) -> Program:
+        (old,) = (c for c in program.constants if c.name.startswith(f"u{layer}#"))
+        new = replace(old, data=-np.asarray(old.data))
+        return replace(program, constants=tuple(new if c is old else c for c in program.constants))
+
+    return changed
+
+
+def moved(program: Program, source: str, target: str) -> Program:
+    """What reads or writes one buffer of DRAM does it at the bytes of another."""
+    at = {buffer.name: buffer for buffer in program.buffers}
+    low, high = at[source].address, at[source].address + at[source].size
+
+    def change(operand: Operand) -> Operand:
+        address = operand.address
+        if operand.memory != "dram" or not low <= address.base < high:
+            return operand
+        away = at[target].address - low
+        return replace(operand, address=replace(address, base=address.base + away))
+
+    def of_group(item: Item) -> Item:
+        return map_operands(item, change)
+
+    return replace(program, cores=tuple(tuple(map(of_group, core)) for core in program.cores))
+
+
+def test_three_of_equal_layers_are_executed(compiled: tuple[Path, Compiled]) -> None:
+    some, every = judged(compiled), judged(compiled, execute="all")
+    assert (some["verified"], some["executed"]) == (True, SOME)
+    assert (every["verified"], every["executed"]) == (True, None)
+    skipped = 5 * (COUNT - 1 - 3)  # one is not equal: it reads what the network is given
+    assert some["compared"] == every["compared"] - skipped
+    assert some["max_abs_error"] is None  # nobody knows it at the end of all layers
+    assert some["latency_cycles"] == every["latency_cycles"]
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, COUNT - 1])
+def test_a_mistake_in_an_executed_layer_is_found(
+    compiled: tuple[Path, Compiled], layer: int
+) -> None:
+    row = judged(compiled, wrong_weights(layer))
+    assert (row["verified"], row["executed"]) == (False, None)  # then all of it is executed
+    assert f"m{layer}" in str(row["note"]) or f"l{layer}" in str(row["note"])
+
+
+def test_a_mistake_in_a_layer_that_is_not_executed_takes_all_of_them(
+    compiled: tuple[Path, Compiled],
+) -> None:
+    row = judged(compiled, wrong_weights(5))
+    assert (row["verified"], row["executed"]) == (True, SOME)
+    assert judged(compiled, wrong_weights(5), "all")["verified"] is False
+
+
+@pytest.mark.parametrize("layer", [5, COUNT - 1])
+def test_an_address_of_another_layer_is_found(compiled: tuple[Path, Compiled], layer: int) -> None:
+    """Also where the layer is not executed, unless it does what an executed one does."""
+    weights = {c.name.partition("#")[0]: c.name for c in compiled[1].program.constants}
+    row = judged(compiled, lambda p: moved(p, weights[f"d{layer}"], weights["d3"]))
+    assert (row["verified"], row["executed"]) == (False, None)
+
+
+def test_a_group_is_like_another_one_at_its_own_tensors_alone(
+    compiled: tuple[Path, Compiled],
+) -> None:
+    made = compiled[1]
+    assert made.recipe is not None
+    at = {number: stage.starts for number, stage in enumerate(made.recipe.stages)}
+    twins = {11: 5, 12: 6}
+    weights = {c.name.partition("#")[0]: c.name for c in made.program.constants}
+    assert unlike(made.program, twins, at) == []
+    assert unlike(moved(made.program, weights["d3"], weights["d5"]), twins, at) == [11]
+    assert unlike(moved(made.program, weights["d1"], weights["d5"]), twins, at) == [11]
+    assert unlike(made.program, {11: 6}, at | {6: at[5]}) == [11]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"alpha": 0.3}, {"epsilon": 1e-3}, {"wide": 48}, {"reads": "y2"}],
+    ids=lambda o: next(iter(o)),
+)
+def test_a_layer_that_is_almost_equal_is_executed(tmp_path: Path, other: Layer) -> None:
+    path, made = network(tmp_path / "net.onnx", 2 * COUNT - 1, COUNT - 1, **other), []
+
+    def wrong(request: Request) -> Compiled:
+        made.append(STANDARD.compile(request))
+        return replace(made[0], program=wrong_weights(COUNT - 1)(made[0].program))
+
+    assert row_of(path, replace(STANDARD, compile=wrong))["verified"] is False
+    row = row_of(path, replace(STANDARD, compile=lambda _: made[0]))
+    assert row["verified"] is True and str(row["executed"]).startswith("3 of 7, 3 of ")
+
+
+def test_few_equal_layers_are_all_executed(tmp_path: Path) -> None:
+    assert row_of(network(tmp_path / "net.onnx", 6))["executed"] is None
+
+
+def test_what_is_executed_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="execute some: must be distinct or all"):
+        study(["soma-edge"], ["squeezenet:image=32"], execute="some")  # type: ignore[arg-type]
+    path = network(tmp_path / "net.onnx")
+    told = ["study", "ascend-310-like", "-m", str(path), "--effort", "0", "--fusion", "none",
+            "--no-plots", "-j", "1"]  # fmt: skip
+    assert f"yes, {SOME} executed" in CliRunner().invoke(cli, told, env={"COLUMNS": "200"}).output
