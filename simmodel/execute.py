@@ -135,7 +135,7 @@ def run(
     probed = _watch(steps, line, probes, memories, skip.given)
     sequence_of_sites = sequence(line, edges, order)
     order_of_sites, turns = line.site[sequence_of_sites], line.turn[sequence_of_sites].tolist()
-    seen = [port.operand.bounds for port in (*program.outputs, *(probe.port for probe in probes))]
+    seen = [port.operand for port in (*program.outputs, *(probe.port for probe in probes))]
     begins, ends = _constants_in_use(line, order_of_sites, seen, idle)
     for constant in begins.pop(0, ()):  # also where there is no instruction to come first
         _put(constant, memories[constant.memory, 0])
@@ -176,9 +176,8 @@ def _put(constant: Constant, memory: Bytes) -> None:
 
 
 def _constants_in_use(
-    line: Timeline, order: NDArray[np.integer[Any]], seen: Sequence[tuple[int, int]],
-    idle: Sequence[bool],
-) -> tuple[dict[int, list[Constant]], dict[int, list[Constant]]]:  # fmt: skip
+    line: Timeline, order: NDArray[np.integer[Any]], seen: Sequence[Operand], idle: Sequence[bool]
+) -> tuple[dict[int, list[Constant]], dict[int, list[Constant]]]:
     """By position in the `order` of sites, constants that are touched there for the first time, and
     those that nobody touches from there on. Those in the bytes `seen` from outside are there from
     the start to the end; `idle` sites touch nothing."""
@@ -186,7 +185,11 @@ def _constants_in_use(
     first, last = np.full(len(line.sites), count), np.full(len(line.sites), -1)
     np.minimum.at(first, order, np.arange(count))
     np.maximum.at(last, order, np.arange(count))
-    rows = [(OFF_CHIP.index("dram"), low, end, 0, count) for low, end in seen]
+    rows = [
+        (OFF_CHIP.index(each.memory), *each.bounds, 0, count)
+        for each in seen
+        if each.memory in OFF_CHIP
+    ]
     rows += [
         (OFF_CHIP.index(operand.memory), *reach, first[index], last[index])
         for index, site in enumerate(line.sites)

@@ -20,7 +20,7 @@ from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.errors import Impossible
-from simmodel.isa import MatrixInstruction, Product
+from simmodel.isa import HOST, MatrixInstruction, Product
 from simmodel.isa.base import instructions
 from simmodel.program.encoding import program_bytes
 from simmodel.program.program import Buffer, Program
@@ -54,6 +54,8 @@ class Metrics:
     """Bytes that DRAM took, in whole bursts."""
     flash_read_bytes: int
     """Bytes that flash delivered, in whole bursts."""
+    host_ms: float
+    """Milliseconds that the host takes: for the inference, and for its calls."""
     compulsory_bytes: int
     """What outputs take of constants and inputs, and outputs, each once, without packing: an output
     that is an input seen otherwise does not move."""
@@ -101,6 +103,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
         flash_read_bytes=trace.traffic.get("flash.read", 0),
+        host_ms=trace.busy(HOST) / arch.clock * 1e3,
         compulsory_bytes=sum(needed.values()),
         stalls={c: sum(trace.idle(c, name) for name in multipliers) / available for c in CAUSES},
         roofline_cycles=max(compute, memory),

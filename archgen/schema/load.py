@@ -63,10 +63,10 @@ def locate(name: str) -> tuple[Path, Mistake | None]:
     path = Path(name)
     if os.path.isfile(path):
         return path, None
-    shipped = shipped_folder() / f"{name}.yaml"
     bare = os.path.basename(name) == name and path.suffix not in _SUFFIXES
-    if bare and os.path.isfile(shipped):
-        return shipped, None
+    shipped = shipped_folder().glob(f"**/{glob.escape(name)}.yaml") if bare else iter(())
+    if (found := next(shipped, None)) is not None:
+        return found, None
     at = FilePosition(name)
     if os.path.isdir(path):
         hint = f"write {os.path.join(name, '*.yaml')!r} for all files in it"

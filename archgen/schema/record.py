@@ -104,8 +104,8 @@ class RecordReader(Generic[Record]):
     def _unknown(self, tree: Table, path: Path) -> Mistake:
         holder, key = path[:-1], str(path[-1])
         where, place = dotted(holder, self.root), position(tree, path, key=True)
-        if key in self.meant and not holder:
-            return Mistake(place, where, f"unknown key {key!r}; {self.meant[key]}")
+        if said := self.meant.get(".".join(map(str, path))):
+            return Mistake(place, where, f"unknown key {key!r}; {said}")
         known = self.view.keys(self.view.at(holder))
         near = guess(key, known)
         alike = any(name.startswith(key[:4]) for name in known)  # misspelled rather than misplaced
@@ -203,7 +203,8 @@ _STAND_INS: dict[str, Plain] = {
 _WHY = {
     "dram": ": where inputs, outputs and maps lie; of a machine without DRAM, the SRAM beside it"
 }
-_READER = RecordReader(Arch, arch_view, "arch", why=_WHY)
+_MEANT = {"host.per_call": "what a call costs is its latency"}
+_READER = RecordReader(Arch, arch_view, "arch", _MEANT, _WHY)
 
 
 def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:

@@ -269,7 +269,8 @@ MORE = (
 )  # fmt: skip
 """Fields of which more never takes anything away."""
 LESS = (
-    "*.latency", "*.startup", "memories.*.conflict_penalty", "front_end.signal", "copy.*.indirect",
+    "*.latency", "*.startup", "host.per_inference", "memories.*.conflict_penalty",
+    "front_end.signal", "copy.*.indirect",
     "vector.cost.*", "scalar.cost.*", "memories.*.run_cost", "copy.*.per_request",
     "copy.*.minimum",
 )  # fmt: skip

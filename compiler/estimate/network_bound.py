@@ -9,7 +9,7 @@ would have to be different:
     bandwidth  compulsory bytes of DRAM
     flash      the same of flash, which has the constants where there is one
     weights    constants of products, in the order in which layers can end, through the room on chip
-    host       its calls, one after another
+    host       what it takes for an inference, and its calls, one after another
 
 Depthwise products may run on two engines: they count where both together take least. No figure
 leaves out tiles that are cheaper than a whole layer: cutting never saves a fold, a lane or a
@@ -153,7 +153,8 @@ def attainable(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> 
         vector,
         moved["dram"] / arch.dram_bytes_per_cycle,
         _weight_load_cycles(demands, work, arch),
-        sum(host_cycles(call, graph.tensors, arch) for call in calls),
+        arch.host.per_inference.cycles(arch.clock)
+        + sum(host_cycles(call, graph.tensors, arch) for call in calls),
         moved["flash"] / arch.far_rates["flash"] if "flash" in moved else 0.0,
     )
 

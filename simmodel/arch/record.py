@@ -486,6 +486,9 @@ class Host(FrozenModel):
     """Of what its operators read and write."""
     latency: Delay = Delay.parse("10 us")
     """Cost of each call, from accelerator idle to host running and back."""
+    per_inference: Delay = NO_DELAY
+    """What the host takes for each inference before the accelerator begins: driver, descriptors,
+    inputs; of several in flight it prepares one while others run."""
 
 
 class Arch(FrozenModel):

@@ -5,15 +5,16 @@ stands in tests/simmodel/test_laws.py.
 
 1.  CLOCK. Time is whole core-clock cycles from 0. What happens in one cycle happens in order of
     insertion, so two runs of a program give the same trace.
-2.  ISSUE. The front end issues instructions in stream order. The first is issued in cycle 0, each
-    next one `interval` cycles later, where interval = max(1 / issue_width, bytes of the instruction
-    / fetch bandwidth). These bytes are instruction_bytes or, where a machine says instead how
-    fields are packed (`encoding`), what the fields take. With `bundle` neighbours of different
-    engines in straight-line code are one word: they are issued in one cycle, and intervals lie
-    between words. A word has instruction_bytes, where stated, else the bytes of all in it. Where
-    `loop_buffer` holds all bytes of a loop's body (words, and one command for each loop inside),
-    its turns but the first need no fetch. Fractions add up exactly; an instruction is issued in
-    the cycle that its time falls into (rounded down), and may start in that cycle.
+2.  ISSUE. The front end issues instructions in stream order. The first is issued in cycle 0, or
+    when host.per_inference is over, each next one `interval` cycles later, where interval = max(1 /
+    issue_width, bytes of the instruction / fetch bandwidth). These bytes are instruction_bytes or,
+    where a machine says instead how fields are packed (`encoding`), what the fields take. With
+    `bundle` neighbours of different engines in straight-line code are one word: they are issued in
+    one cycle, and intervals lie between words. A word has instruction_bytes, where stated, else the
+    bytes of all in it. Where `loop_buffer` holds all bytes of a loop's body (words, and one command
+    for each loop inside), its turns but the first need no fetch. Fractions add up exactly; an
+    instruction is issued in the cycle that its time falls into (rounded down), and may start in
+    that cycle.
 3.  QUEUES. Each engine has a queue of `queue_depth` slots, the host one for the chip. An
     instruction takes a slot when it is issued and frees it when it starts. The front end waits for
     a slot with everything behind it; it goes on in the cycle in which the slot is freed, and
@@ -41,12 +42,12 @@ stands in tests/simmodel/test_laws.py.
 8.  CONFLICTS. While k > 1 instructions have traffic in one bank, its bytes per cycle are divided by
     1 + conflict_penalty; with interleaved banks those of the memory by 1 + conflict_penalty *
     min(1, (k - 1) / banks).
-9.  DRAM. A copy pays the latency once, in its start-up, and runs no faster than outstanding *
-    request bytes per latency, nor than one request per per_request; with joins_runs: false the
-    bytes of a request are those of a run at most. It takes `minimum` at least. Each contiguous run
-    moves whole bursts. Long transfers get bandwidth * efficiency; each run takes run_cost of one
-    channel more; while k > 1 transfers meet, the rate is divided by 1 + conflict_penalty *
-    min(1, (k - 1) / channels).
+9.  DRAM, and flash, which is a resource of its own. A copy pays the latency once, in its start-up,
+    and runs no faster than outstanding * request bytes per latency, nor than one request per
+    per_request; with joins_runs: false the bytes of a request are those of a run at most. It takes
+    `minimum` at least. Each contiguous run moves whole bursts. Long transfers get bandwidth *
+    efficiency; each run takes run_cost of one channel more; while k > 1 transfers meet, the rate is
+    divided by 1 + conflict_penalty * min(1, (k - 1) / channels).
 10. INTERLOCK. On machines without tokens an instruction starts only when no earlier one of its core
     is unfinished whose operands overlap its own, one of the two being written. Operands count with
     their bounding range of addresses, in every memory.
@@ -70,7 +71,8 @@ stands in tests/simmodel/test_laws.py.
 14. SILENCE. When nothing can happen any more and instructions are left, the run ends with
     `Deadlock`, which lists every waiting queue head and front end.
 15. HOST. One host serves all cores, in the order in which they issued; its calls wait for and
-    signal tokens of the core that issued them.
+    signal tokens of the core that issued them. Before the first instruction it is busy for
+    host.per_inference, and all engines wait for it (`core`).
 16. SIGNALS BETWEEN CORES. An instruction may give tokens of other cores too (`notifies`), as often
     as it runs. They are visible `front_end.signal` after the cycle in which it ends; whoever waits
     for one waits for another core. Order is that of the giver's queue: of two notices the first

@@ -28,7 +28,7 @@ class Machine:
 
     def __init__(self, arch: Arch, trace: bool = False) -> None:
         self.arch = arch
-        self.env = Clock()
+        self.env = Clock(arch.host.per_inference.cycles(arch.clock))
         self.engine_names = (*arch.engines(), HOST)
         self.recorder = array("q") if trace else None
         """Of each ended instruction: core whose stream it is of, site, occurrence, cycles of issue,
@@ -108,7 +108,7 @@ class Machine:
                     (f"silent at cycle {self.env.now + self.env.skipped}, with work left:", *stuck)
                 )
             )
-        return max((work.last for works in self.works for work in works), default=0)
+        return max((work.last for works in self.works for work in works), default=self.env.begin)
 
     def _stuck(self) -> list[str]:
         lines = []

@@ -291,8 +291,8 @@ class Engine:
         self.name, self.core = label
         self.queue = Queue(depth)
         self.phase = IDLE
-        self.free = 0
-        """End of its last instruction."""
+        self.free = env.now
+        """End of its last instruction; before the first, the cycle in which the run begins."""
         self.started = False
         """Whether an instruction other than synchronization has started."""
         self.streaming = False

@@ -76,7 +76,7 @@ class FrontEndProcess:
         self.works, self.order, self.pace = works, order, pace
         self.position = 0
         """Occurrences issued, a burst as soon as its first item is."""
-        self.ticks = 0
+        self.ticks = env.now * pace.per_cycle
         """When the next instruction can be issued."""
         self.burst: Burst | None = None
         """The burst that has items to issue yet."""

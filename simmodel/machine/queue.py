@@ -16,10 +16,12 @@ from simpy.events import Timeout
 
 
 class Clock(Environment):
-    """Starts at cycle 0; every delay is a whole number of cycles, so `now` is one too."""
+    """Starts at cycle `begin`; every delay is a whole number of cycles, so `now` is one too."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, begin: int = 0) -> None:
+        super().__init__(begin)
+        self.begin = begin
+        """Cycle of the first issue: the host has prepared the inference."""
         self.skipped = 0
         """Cycles of repetitions that were not simulated: what is reported comes so much later."""
 

@@ -15,7 +15,7 @@ from simmodel.machine.engine import Engine, Work
 from simmodel.machine.memory import crossed, crossings
 from simmodel.machine.steady import watch_loops
 from simmodel.program.program import Origin, Program, places
-from simmodel.trace import CAUSES, NO_WORK, Counts, EngineTrace, OriginTrace, Spans, Trace
+from simmodel.trace import CAUSES, CORE, NO_WORK, Counts, EngineTrace, OriginTrace, Spans, Trace
 
 # Turns a machine that has run into a trace: everything is a sum over the sites.
 
@@ -71,12 +71,16 @@ def _macs(work: Work) -> int:
 
 
 def _engine(engine: Engine, works: list[Work], cycles: int) -> EngineTrace:
+    begin = engine.env.begin  # until then the host prepares the inference
+    host, idle = engine.name == HOST, _idle(works)
+    idle[CAUSES[NO_WORK]] = cycles - engine.free - engine.env.skipped
+    idle[CAUSES[CORE]] += 0 if host else begin
     return EngineTrace(
-        core=None if engine.name == HOST else engine.core,
+        core=None if host else engine.core,
         engine=engine.name,
         instructions=sum(work.executed for work in works),
-        busy=sum(work.busy for work in works),
-        idle=_idle(works) | {CAUSES[NO_WORK]: cycles - engine.free - engine.env.skipped},
+        busy=sum(work.busy for work in works) + (begin if host else 0),
+        idle=idle,
     )
 
 

@@ -213,7 +213,7 @@ def _of_resource(resource: Resource, now: int) -> State:
 
 
 PARTS: dict[type, tuple[str, str]] = {
-    Clock: ("_queue", "_active_proc _eid _now skipped"),
+    Clock: ("_queue", "_active_proc _eid _now begin skipped"),
     Queue: ("bell blocked entries releases room", "depth"),
     Token: ("count waiters", "env name"),
     Barrier: ("arrivals count waiters", "env name needed sites"),

@@ -43,7 +43,7 @@ class PortBytes:
 def ports_of(program: Program) -> tuple[PortBytes, ...]:
     """Bytes of inputs and outputs, in their order; those of one name once."""
     areas = _areas(program)
-    spans = {port.name: port.operand.bounds for port in (*program.inputs, *program.outputs)}
+    ports = {port.name: port.operand for port in (*program.inputs, *program.outputs)}
     stuck = {
         area
         for base, (low, high) in _dram_accesses(program)
@@ -53,8 +53,9 @@ def ports_of(program: Program) -> tuple[PortBytes, ...]:
         if _meet(area, (low, high))
     }
     return tuple(
-        PortBytes(name, MEMORY, low, high - low, areas[name] not in stuck)
-        for name, (low, high) in spans.items()
+        PortBytes(name, each.memory, low, high - low, name in areas and areas[name] not in stuck)
+        for name, each in ports.items()
+        for low, high in (each.bounds,)
     )
 
 
@@ -89,8 +90,10 @@ def relocate(program: Program, places: Mapping[str, int]) -> Program:
 
 
 def _areas(program: Program) -> dict[str, Span]:
-    """By port the area that moves with it: its bytes, and those of ports that overlap them."""
-    ports = {port.name: port.operand.bounds for port in (*program.inputs, *program.outputs)}
+    """By port in DRAM the area that moves with it: its bytes, and those of ports that overlap
+    them."""
+    both = (*program.inputs, *program.outputs)
+    ports = {each.name: each.operand.bounds for each in both if each.operand.memory == MEMORY}
     found: list[Span] = []
     for low, high in sorted(ports.values()):
         if found and low < found[-1][1]:

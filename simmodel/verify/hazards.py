@@ -111,7 +111,7 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
             instruction = line.sites[site].instruction
             yield found_at(line.program, "unwritten", message, line.owners[site], instruction)
     for port in line.program.outputs:
-        if written.constant("dram", *port.operand.bounds):
+        if written.constant(port.operand.memory, *port.operand.bounds):
             continue
         marks = _marks(written.bytes["dram", 0], port.operand, port.operand.address.base)
         if not marks.all():

@@ -224,7 +224,7 @@ def _check_port(port: Port, sizes: Mapping[str, int]) -> Iterator[Finding]:
     if math.prod(port.shape) != operand.elements:
         stored = f"is stored as {operand.shape}, expected as many elements"
         yield Finding("shape", f"{name} of shape {port.shape} {stored}")
-    if operand.memory != "dram" or operand.address.terms or operand.address.ring:
-        yield Finding("port", f"{name} is no fixed place in dram")
-    for message in _outside("dram", *operand.bounds, sizes):
+    if operand.memory not in OFF_CHIP or operand.address.terms or operand.address.ring:
+        yield Finding("port", f"{name} is no fixed place off chip")
+    for message in _outside(operand.memory, *operand.bounds, sizes):
         yield Finding("range", f"{name}: {message}")

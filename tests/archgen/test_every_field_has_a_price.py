@@ -54,6 +54,7 @@ BY_SIMULATION = [
     ("soma-edge", "vector.startup", "16 cycles"), ("soma-edge", "copy.load.startup", "32 cycles"),
     ("whole", "links.noc.latency", "10 cycles"), ("soma-edge", "host.compute", "1 GOPS"),
     ("soma-edge", "host.bandwidth", "16 GB/s"), ("soma-edge", "host.latency", "20 us"),
+    ("soma-edge", "host.per_inference", "20 us"),
     ("cocco-simba-2c", "front_end.signal", "40 cycles"),
     ("soma-edge", "memories.dram.read_efficiency", 0.5),
     ("soma-edge", "memories.dram.write_efficiency", 0.5),

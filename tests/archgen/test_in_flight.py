@@ -29,6 +29,16 @@ def test_throughput_is_what_came_out_and_latency_that_of_one() -> None:
     assert one["throughput_ips"] == pytest.approx(1e3 / one["latency_ms"])
 
 
+def test_the_host_prepares_one_while_others_run(tmp_path: Path) -> None:
+    host = tmp_path / "host.yaml"
+    host.write_text("{extends: soma-edge, name: slow-host, host: {per_inference: 50 us}}")
+    several = study([str(host), "soma-edge"], [NETWORK], effort=[0], in_flight=2).frame
+    slow, quick = (several[several["arch"] == name].iloc[0] for name in ("slow-host", "soma-edge"))
+    assert slow["latency_cycles"] == quick["latency_cycles"] + 50_000
+    assert (slow["host_ms"], quick["host_ms"]) == pytest.approx((0.05, 0))
+    assert slow["interval_ms"] == pytest.approx(0.05) and quick["interval_ms"] < 0.05
+
+
 def test_a_program_for_a_range_of_sizes_says_why_it_has_none(tmp_path: Path) -> None:
     found = study(
         ["soma-edge"], ["gpt2:layers=1,hidden=48,heads=2,vocabulary=64"], effort=[0],

@@ -97,6 +97,13 @@ def test_mistakes_of_all_files_come_together_sorted(tmp_path: Path) -> None:
     assert str(caught.value).count("\n") == 3
 
 
+def test_machines_for_one_feature_each_load_by_their_names() -> None:
+    more = sorted(path.stem for path in shipped_folder().glob("more/*.yaml"))
+    assert {"dpu-b4096", "ethos-u55-256-flash"} <= {*more}
+    assert [load_arch(name).name for name in more] == more
+    assert not {*more} & {*shipped_names()}
+
+
 def test_shipped_names_load_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load_arch(shipped_names()[0]).name == shipped_names()[0]

@@ -61,11 +61,10 @@ def machine(
         "dram": {"size": "64 MiB", "bandwidth": "16 B/cycle", "latency": f"{latency} cycles"},
         "local": {"size": 65536, "banks": 4, "bank_width": 16} | (local or {}),
     }
-    targets = ["local"]
+    targets, reads = ["local"], ["local"]
     product: dict[str, Any] = {
         "kind": "cube", "rows": 4, "cols": 8, "depth": 8, "granularity": "conv", "rate": RATES,
     } | (matrix or {})  # fmt: skip
-    reads = ["local"]
     sizes = {"weights": array and weights, "accumulators": array and accumulators}
     for role, size in sizes.items():
         if size:
@@ -73,9 +72,7 @@ def machine(
             product[ENDS[role]] = role
             (targets if role == "weights" else reads).append(role)
     copies = _copies(targets, copy or {}, split_loads and bool(weights), among)
-    if flash:
-        memories["flash"] = FLASH
-        _reach_flash(copies, flash)
+    _reach_flash(memories, copies, flash)
     if shared is not None:
         memories["shared"] = {"size": 1 << 20, "banks": 4, "bank_width": 16} | shared
         _reach_shared(copies, own_engines)
@@ -87,8 +84,7 @@ def machine(
         "copy": copies,
         "front_end": {"sync": sync, "queue_depth": 4, "tokens": tokens},
     })  # fmt: skip
-    found = problems(arch)
-    if found:
+    if found := problems(arch):
         raise ValueError("; ".join(problem.message for problem in found))
     return arch
 
@@ -111,8 +107,11 @@ def _copies(
     return copies
 
 
-def _reach_flash(copies: dict[str, Any], name: str) -> None:
-    """Let an engine that is there, or one like the one that loads, reach flash."""
+def _reach_flash(memories: dict[str, Any], copies: dict[str, Any], name: str) -> None:
+    """Add flash, and let an engine that is there, or one like the one that loads, reach it."""
+    if not name:
+        return
+    memories["flash"] = FLASH
     engine = copies.get(name, copies["load"] | {"from": []})
     copies[name] = engine | {"from": [*engine["from"], "flash"]}
 

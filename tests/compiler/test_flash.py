@@ -16,6 +16,7 @@ from simmodel.isa import Copy
 from simmodel.isa.base import instructions
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import constant_data, parse_program, print_program
+from simmodel.program.relocation import ports_of
 
 OWN = machine(flash="fetch", weights=8192)
 SLOW = Bandwidth.parse("0.25 B/cycle")
@@ -72,6 +73,15 @@ def test_rows_of_a_constant_table_come_from_flash() -> None:
     model = net.model(net.op("Add", rows, net.input(4, 64)))
     found = check(model, machine(flash="load"), "fp32")
     assert not found.compiled.host
+
+
+def test_an_output_may_be_a_constant() -> None:
+    net = Net()
+    constant = net.weight(2, 3)
+    sums = net.op("Add", net.input(2, 3), constant)
+    found = check(net.model(net.op("Identity", constant), sums), OWN, "fp32")
+    memories = [(port.memory, port.movable) for port in ports_of(found.compiled.program)]
+    assert memories == [("dram", True), ("flash", False), ("dram", True)]
 
 
 @pytest.mark.parametrize("role", ["flash", "dram"])

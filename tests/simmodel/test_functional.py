@@ -194,7 +194,7 @@ def test_constants_are_made_when_something_touches_them(monkeypatch: pytest.Monk
     given_back = simmodel.execute._give_back
     monkeypatch.setattr(
         simmodel.execute, "_give_back",
-        lambda memory, constant: (events.append("over"), given_back(memory, constant)),
+        lambda memory, one: (events.append("over"), given_back(memory, one)),
     )  # fmt: skip
     raw, signals = at("local", 0, (size,), "uint8"), (("in", 1),)
     items: list[Instruction] = []

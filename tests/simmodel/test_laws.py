@@ -463,3 +463,20 @@ def test_15_one_host_serves_all_cores() -> None:
     assert trace.cycles == 31
     waited = [e.idle["fill"] + e.idle["front_end"] for e in trace.engines if e.engine == "scalar"]
     assert waited == [15, 30]
+
+
+def test_15_the_host_prepares_an_inference_before_anything_is_issued() -> None:
+    # 50 cycles of the host, then a load of 160 B in 10 and, issued a cycle later, a relu in 10.
+    stream = (load(160), relu(160))
+    arch = machine(host={"per_inference": "50 cycles"})
+    assert sorted(spans(program(stream), arch)) == [("load", 50, 60), ("vector", 51, 61)]
+    trace = simulate(program(stream), arch)
+    assert (trace.cycles, trace.busy("host")) == (61, 50)
+    assert all(e.busy + sum(e.idle.values()) == 61 for e in trace.engines)
+    assert {e.idle["core"] for e in trace.engines if e.engine != "host"} == {50}
+    assert measure(trace, program(stream), arch).host_ms == pytest.approx(50e-6)
+    # Nothing to do takes what the host takes; calls come on top.
+    assert simulate(program(()), arch).cycles == 50
+    call = HostCall(payload=0, operations=100)
+    both = machine(host={"per_inference": "50 cycles", "compute": "10 GOPS", "latency": "5 cycles"})
+    assert spans(program((call,)), both) == [("host", 50, 65)]
