@@ -113,7 +113,7 @@ def _traffic(works: Iterable[tuple[Work, Bytes]], arch: Arch) -> dict[str, int]:
     return total | {f"link.{name}": 0 for name in arch.links} | _bytes_of_all(works)
 
 
-def _bytes_of_all(works: Iterable[tuple[Work, Bytes]]) -> Bytes:
+def _bytes_of_all(works: Iterable[tuple[Work, Bytes]]) -> dict[str, int]:
     """What all `works` move, given what an occurrence of each does: those that move the same have
     the same one."""
     counts: dict[int, int] = defaultdict(int)
