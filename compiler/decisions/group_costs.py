@@ -7,13 +7,14 @@ What then finds no place is the business of `compiler.decisions.fallback`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
 from compiler.plan.make_plan import Plan
+from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
@@ -45,6 +46,9 @@ class GroupCosts:
         self._best: dict[int, Estimate] = {}
         self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
+        self._alike = Outlines(values=True)
+        self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
+        """Of groups that are alike the first, with its tensors."""
 
     @cached_property
     def single(self) -> GroupCosts | None:
@@ -169,5 +173,17 @@ class GroupCosts:
 
         Raises DoesNotFit, Unwalkable, Unholdable where it finds no place.
         """
-        plan = self.stages.plan.apply(schedule, self.arch)
+        plan = self._plan(schedule)
         return plan, self.stages.alloc.apply(plan, self.arch, before)
+
+    def _plan(self, schedule: Schedule) -> Plan:
+        """The plan of a schedule; equal layers are planned once."""
+        outline, names, _ = self._alike.with_names(schedule.group)
+        layers = [(tiled.loops, tiled.parts, tiled.resident) for tiled in schedule.layers]
+        key = outline, schedule.parts, schedule.loops, tuple(layers)
+        if key in self._plans:
+            first, plan = self._plans[key]
+            return plan.of(schedule, dict(zip(first, names, strict=True)))
+        plan = self.stages.plan.apply(schedule, self.arch)
+        self._plans[key] = names, plan
+        return plan

@@ -219,6 +219,18 @@ class TileTrace:
         """Whether any tile reads a border around a tensor."""
         return tensor in self.holds and self.holds[tensor].bordered
 
+    def renamed(self, names: Mapping[str, str]) -> TileTrace:
+        """The same of tensors with other names."""
+        strides = self.strides and {names[name]: own for name, own in self.strides.items()}
+        return replace(
+            self,
+            holds={names[name]: own for name, own in self.holds.items()},
+            out={names[name]: own for name, own in self.out.items()},
+            strides=strides,
+            rolled=tuple(names[name] for name in self.rolled),
+            still=frozenset(names[name] for name in self.still),
+        )
+
 
 def overlap_with_next(now: TileWindow, then: TileWindow) -> tuple[int, int, int] | None:
     """(dimension, shift, positions): the part that the next tile keeps, whose origin has moved."""

@@ -16,7 +16,7 @@ that is alone holds nothing: it loads what it reads and stores what it makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any
@@ -43,6 +43,7 @@ from compiler.target.machine import between_type, temporary_type
 from compiler.tensor_ir.nest import Access, Nest, dense, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
+from simmodel.isa.region import replace
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,17 @@ class Compute:
     """Buffer of partial sums (matrix engine) or of intermediate values (vector engine)."""
     scratch: tuple[str, ...] = ()
     """Buffers for intermediate values between the vector instructions of this nest."""
+
+    def of(self, layer: Layer, buffers: Mapping[str, str]) -> Compute:
+        """The same of a layer that is like its own, with other `buffers` for those that it has."""
+        return replace(
+            self,
+            nest=layer.nests[self.position],
+            reads=tuple([buffers[name] for name in self.reads]),
+            writes=buffers[self.writes],
+            sums=self.sums and buffers[self.sums],
+            scratch=tuple([buffers[name] for name in self.scratch]),
+        )
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,37 @@ class Plan:
     """Tensor -> buffer of the group that holds it."""
     slots: int = 1
     """Of streamed buffers."""
+
+    def of(self, schedule: Schedule, names: Mapping[str, str]) -> Plan:
+        """The same for a group that is like this one but for its names; `names` has them by those
+        of this one."""
+        own = {}
+        for name in self.buffers:  # that of a tensor, and what the buffer holds of it
+            tensor = max(filter(name.startswith, names), key=len)
+            own[name] = names[tensor] + name.removeprefix(tensor)
+
+        def renamed(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+            return tuple([(own[name], engine) for name, engine in pairs])
+
+        buffers = {}
+        for name, buffer in self.buffers.items():
+            key = buffer.key and (names[buffer.key[0]], *buffer.key[1:])
+            buffers[own[name]] = replace(buffer, name=own[name], key=key)
+        layers = []
+        for planned, tiled in zip(self.layers, schedule.layers, strict=True):
+            computes = [each.of(tiled.layer, own) for each in planned.computes]
+            layers.append(
+                replace(
+                    planned, tiled=replace(planned.tiled, layer=tiled.layer), buffers=buffers,
+                    loads=renamed(planned.loads), computes=tuple(computes),
+                    result=own[planned.result],
+                )
+            )  # fmt: skip
+        return Plan(
+            schedule, buffers, tuple(layers), renamed(self.loads), renamed(self.stores),
+            tuple([walked.renamed(names) for walked in self.walked]),
+            {names[name]: own[buffer] for name, buffer in self.held.items()}, self.slots,
+        )  # fmt: skip
 
 
 # The plan of one layer: its own buffers and steps, within what its group holds on chip.

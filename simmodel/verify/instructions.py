@@ -38,19 +38,19 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
     for core, stream in enumerate(program.cores):
         # Of each prototype, by its identity, and of what waits for or gives the same tokens.
         known: dict[int, Mistakes] = {}
-        tokens: dict[Sync, Mistakes] = {}
+        named: dict[Sync, Mistakes] = {}
 
         def check(
             item: Instruction, loops: Loops, core: int = core, known: dict[int, Mistakes] = known,
-            tokens: dict[Sync, Mistakes] = tokens,
+            named: dict[Sync, Mistakes] = named,
         ) -> Messages:  # fmt: skip
             kind = item.prototype
             if id(kind) not in known:
                 known[id(kind)] = _kind_mistakes(kind, arch, core, lacking)
-            for named in (item.waits, item.signals):
-                if named not in tokens:
-                    tokens[named] = [*_token_mistakes(named, program, core)]
-            yield from (*known[id(kind)], *tokens[item.waits], *tokens[item.signals])
+            for names in (item.waits, item.signals):
+                if names not in named:
+                    named[names] = [*_token_mistakes(names, program, core)]
+            yield from (*known[id(kind)], *named[item.waits], *named[item.signals])
             yield from _references(item, program)
             yield from _looped(item, loops)
 

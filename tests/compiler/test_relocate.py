@@ -1,4 +1,5 @@
-"""Groups that are alike but for values are emitted once: the trees of the others are that one's."""
+"""Groups that are alike but for names and constants are planned and emitted once: the plans and
+trees of the others are that one's."""
 
 from __future__ import annotations
 
@@ -13,15 +14,20 @@ from machines import NAMED
 from networks import Net
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.api import CompileOptions, compile_model
+from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.kernels import KERNELS, Kernel, Part
 from compiler.codegen.nodes import Node
 from compiler.codegen.program import ProgramCode
+from compiler.decisions.group_costs import GroupCosts
 from compiler.frontend.operators.body import Declined
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
+from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule_ir.schedule import Schedule
+from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_program
 
 STAGES = Stages(partition=Unfused(), keep=KeepTensors(enabled=False))
@@ -57,6 +63,19 @@ def added_twice(dst: Part, a: Part, b: Part) -> str:
     return f"vector.binary vector function=add dst={dst} a={a} b={b}\n" * 2
 
 
+def plans(result: CompileResult) -> list[object]:
+    """All that is in the plans of a result, their layers aside."""
+    found = (step.plan for step in result.steps if isinstance(step, PlacedGroup))
+    return [
+        (
+            list(plan.buffers.items()), plan.loads, plan.stores, list(plan.held.items()),
+            [(own.loads, own.computes, own.result) for own in plan.layers],
+            [(walked.moments, walked.rolled, walked.still) for walked in plan.walked],
+        )
+        for plan in found
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "network", "share"),
     [
@@ -69,23 +88,32 @@ def test_programs_are_those_of_groups_each_emitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     emitted: list[int] = []
-    nodes = GroupEmitter.nodes
+    planned: list[Schedule] = []
+    nodes, plan = GroupEmitter.nodes, MakePlan.apply
 
     def counted(self: GroupEmitter) -> list[Node]:
         emitted.append(self.around.step)
         return nodes(self)
 
+    def noted(self: MakePlan, schedule: Schedule, arch: Arch) -> Plan:
+        planned.append(schedule)
+        return plan(self, schedule, arch)
+
     monkeypatch.setattr(GroupEmitter, "nodes", counted)
+    monkeypatch.setattr(MakePlan, "apply", noted)
     twice = Kernel("twice", "vector.binary.add", added_twice, 2, ())
     monkeypatch.setitem(KERNELS, twice.name, twice)
     model, arch = network(), NAMED[name]
     options = CompileOptions(dtype="fp32", stages=STAGES)
     moved = compile_model(model, arch, options)
     alike, emitted[:] = {*emitted}, []
+    few, planned[:] = len(planned), []
     site = ProgramCode._site
+    monkeypatch.setattr(GroupCosts, "_plan", lambda own, s: own.stages.plan.apply(s, own.arch))
     monkeypatch.setattr(ProgramCode, "_site", lambda *given: (object(), site(*given)[1]))
     each = compile_model(model, arch, options)
-    assert len(alike) < share * len({*emitted})
+    assert len(alike) < share * len({*emitted}) and few < len(planned)
+    assert plans(moved) == plans(each)
     assert len({*emitted}) == len({o.group for o in each.program.origins})
     one, other = (replace(each.program, constants=()) for each in (moved, each))
     assert print_program(one) == print_program(other)

@@ -17,7 +17,9 @@ from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
 from compiler.codegen.issue_order.units import (
     IssueUnit,
     Pricer,
+    balance_of,
     engines,
+    joined,
     merge_staging_lanes,
     pass_by,
     plays,
@@ -71,12 +73,13 @@ class OrderInstructions(Omittable):
         self, stream: tuple[Item, ...], sequence: _IssueSequence, tokens: Mapping[str, int],
         around: Mapping[str, int],
     ) -> tuple[Item, ...]:  # fmt: skip
-        if not self.enabled or self.turns or not plays(stream, tokens):
+        if not self.enabled or self.turns or not plays(map(balance_of, stream), tokens):
             return stream
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
         fresh = partial(IssueClock, arch, tokens, around)
-        items = tuple(atom.item for atom in _best_order(atoms, arch, fresh))
-        return items if plays(items, tokens) else stream
+        order = _best_order(atoms, arch, fresh)
+        found = plays((atom.balance for atom in order), tokens)
+        return tuple(atom.item for atom in order) if found else stream
 
 
 @dataclass(frozen=True)
@@ -92,11 +95,12 @@ class _IssueSequence:
         result: list[IssueUnit] = []
         counts = dict(counts)  # behind the items so far
         for item in items:
+            first = len(result)
             if isinstance(item, Loop) and len(engines(item)) > 1:
                 result += self._pipeline_loop(item, counts, loops)
             else:
                 result.append(self.pricer.issue_unit(item))
-            pass_by(item, counts)
+            pass_by(joined(atom.balance for atom in result[first:]), counts)
         return merge_staging_lanes(result)
 
     def _pipeline_loop(
