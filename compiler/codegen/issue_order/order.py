@@ -27,7 +27,7 @@ from compiler.codegen.issue_order.units import (
 from compiler.passes import Omittable, Within
 from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop, Sync
-from simmodel.isa.region import Register
+from simmodel.isa.region import Register, replace
 from simmodel.program.substitute import renamed
 
 
@@ -59,7 +59,8 @@ class OrderInstructions(Omittable):
         known: dict[Hashable, SoftwarePipeline] = {}
         own = frozenset(name for counts in tokens for name in counts)
         users = users_of(streams, arch)
-        pricers = (Pricer(arch, users, own, heard) for heard in remote_waits_of(streams, arch))
+        first = Pricer(arch, users, own)
+        pricers = (replace(first, heard=heard) for heard in remote_waits_of(streams, arch))
         # A register is like a loop that turns backwards from the upper edge.
         around = {register.name: register.low - register.high + 1 for register in registers}
         return tuple(

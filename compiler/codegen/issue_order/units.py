@@ -212,10 +212,9 @@ class Pricer:
     """Tokens that no other core gives."""
     heard: Mapping[Heard, int] = field(default_factory=dict)
     """Cycles that another core takes for what this one waits for meanwhile."""
-    _known: dict[tuple[Hashable, ...], Cost] = field(default_factory=dict)
-    """By all that decides: instructions of equal layers cost the same."""
-    _prototypes: dict[int, Instruction] = field(default_factory=dict)
-    """Those that are known, by their identity."""
+    known: dict[tuple[Hashable, ...], tuple[Instruction, Cost]] = field(default_factory=dict)
+    """By all that decides, those of all cores: what equal instructions cost but for tokens, and
+    their prototype, which keeps its identity."""
 
     def issue_unit(self, item: Item) -> IssueUnit:
         """An item that needs no attention inside."""
@@ -249,35 +248,34 @@ class Pricer:
         return IssueUnit(item, cost)
 
     def _instruction_cost(self, item: Instruction) -> Cost:
-        kind, users = item.prototype, self.users.get(item.origin, 1)
-        self._prototypes[id(kind)] = kind
-        key = (
-            id(kind), item.waits, item.signals, bool(item.notifies), users,
-            item.origin if self.heard else 0,
-        )  # fmt: skip
-        if key not in self._known:
-            self._known[key] = self._priced(item)
-        return self._known[key]
-
-    def _priced(self, item: Instruction) -> Cost:
-        cycles = self._busy_cycles(item)
-        fence = isinstance(item, HostCall | Arrive | Await)
+        kind, least = item.prototype, self.users.get(item.origin, 1)
+        if only_waits := type(item) in (Sync, Claim):
+            waits = (self.heard.get((item.origin, name), 1) for name, _ in item.waits)
+            least = max(1, *waits, 1)
         meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
+        key = id(kind), least, meets
+        if key not in self.known:
+            cycles = least if only_waits else self._busy_cycles(kind, least)
+            self.known[key] = kind, self._priced(kind, cycles, meets)
+        cost = self.known[key][1]
+        if item.waits or item.signals:
+            return replace(cost, waits=item.waits, signals=item.signals)
+        return cost
+
+    def _priced(self, item: Instruction, cycles: int, meets: bool) -> Cost:
+        fence = isinstance(item, HostCall | Arrive | Await)
         staged = meets and isinstance(item, Copy) and item.dst.memory == "shared"
         return Cost(
-            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, item.waits,
-            item.signals, item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
+            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, (), (),
+            item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
         )  # fmt: skip
 
-    def _busy_cycles(self, item: Instruction) -> int:
+    def _busy_cycles(self, item: Instruction, users: int) -> int:
+        """Cycles of `item`, which so many cores do at the same time."""
         arch = self.arch
-        if type(item) in (Sync, Claim):
-            waits = (self.heard.get((item.origin, name), 1) for name, _ in item.waits)
-            return max(1, *waits, 1)
         start = item.startup(arch)
         work = item.cycles(arch) - item.overlap(arch)  # most follow their like
         if item.engine in arch.copy_:
-            users = self.users.get(item.origin, 1)
             work = max(work, int(far_load(item, arch) * users / arch.dram_bytes_per_cycle))
         return max(1, start + work)
 
