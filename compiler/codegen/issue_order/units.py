@@ -178,9 +178,11 @@ Heard = tuple[int, str]
 """Origin, and the token by which a core says that it is done."""
 
 
-def remote_waits_of(streams: Sequence[Sequence[Item]], arch: Arch) -> list[dict[Heard, int]]:
-    """For each of `streams`: how much longer others are at what it waits for than it is at its own
-    part of the same."""
+def remote_waits_of(
+    streams: Sequence[Sequence[Item]], arch: Arch
+) -> tuple[dict[Heard, int], list[dict[int, int]]]:
+    """How long cores are at what others wait for; and each of `streams` at its own part of the
+    same, by origin."""
     told: dict[Heard, int] = {}
     parts: list[dict[int, int]] = []
     for stream in streams:
@@ -192,9 +194,7 @@ def remote_waits_of(streams: Sequence[Sequence[Item]], arch: Arch) -> list[dict[
                 for name, _, _ in item.notifies:
                     told[item.origin, name] = max(told.get((item.origin, name), 0), cycles)
         parts.append(mine)
-    return [
-        {heard: cycles - mine.get(heard[0], 0) for heard, cycles in told.items()} for mine in parts
-    ]
+    return told, parts
 
 
 OFF_CHIP = {"dram": 0, "shared": 1}
@@ -210,8 +210,10 @@ class Pricer:
     """Origin -> cores that use DRAM for it, at the same time and alike."""
     own: frozenset[str] = frozenset()
     """Tokens that no other core gives."""
-    heard: Mapping[Heard, int] = field(default_factory=dict)
-    """Cycles that another core takes for what this one waits for meanwhile."""
+    told: Mapping[Heard, int] = field(default_factory=dict)
+    """Cycles that another core takes for what this one waits for."""
+    mine: Mapping[int, int] = field(default_factory=dict)
+    """Origin -> cycles that this one takes for its own part meanwhile."""
     known: dict[tuple[Hashable, ...], tuple[Instruction, Cost]] = field(default_factory=dict)
     """By all that decides, those of all cores: what equal instructions cost but for tokens, and
     their prototype, which keeps its identity."""
@@ -250,8 +252,10 @@ class Pricer:
     def _instruction_cost(self, item: Instruction) -> Cost:
         kind, least = item.prototype, self.users.get(item.origin, 1)
         if only_waits := type(item) in (Sync, Claim):
-            waits = (self.heard.get((item.origin, name), 1) for name, _ in item.waits)
-            least = max(1, *waits, 1)
+            longest = max(
+                (self.told.get((item.origin, name), 0) for name, _ in item.waits), default=0
+            )
+            least = max(1, longest - self.mine.get(item.origin, 0))
         meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
         key = id(kind), least, meets
         if key not in self.known:
