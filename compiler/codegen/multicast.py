@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
@@ -174,7 +175,7 @@ class Meeting:
 
     def awaiting(self, word: str, cores: Sequence[int]) -> dict[str, Any]:
         """Fields of one that waits until `cores` have said so."""
-        return {"waits": tuple((f"{word}@{core}", 1) for core in cores)}
+        return {"waits": _words(word, tuple(cores))}
 
     def sync(self, **fields: Any) -> Sync:
         return Sync(engine=self.engine, origin=self.origin, **fields)
@@ -199,6 +200,12 @@ class Meeting:
             items += own
             items.append(self.sync(**self.telling(self.full, takers)))
         return items + ([room(**self.awaiting(self.full, givers))] if givers else [])
+
+
+@lru_cache(maxsize=1 << 10)
+def _words(word: str, cores: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
+    """Tokens by which `cores` say `word`."""
+    return tuple([(f"{word}@{core}", 1) for core in cores])
 
 
 def _shares(

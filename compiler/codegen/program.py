@@ -22,7 +22,7 @@ from compiler.codegen.kernels import Offer
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
-from compiler.codegen.relocate import EmittedGroup, GroupSite
+from compiler.codegen.relocate import CoreParts, EmittedGroup, GroupSite
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
@@ -226,18 +226,25 @@ class ProgramCode(OffChip):
             )
             for cluster in range(self.arch.clusters)
         ]  # fmt: skip
+        nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
+        named = {nest.tensor: nest.origin for nest in nests}
         known = self._emitted.get(key)
-        if known is not None:
-            nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
-            trees = known.at(site, names, {nest.tensor: nest.origin for nest in nests})
-        else:
+        if known is None:
             before, packs = (len(names.works), len(names.offers)), self.packs[index]
-            trees = [
-                GroupEmitter(around, plan, packs, origins, follows, core).nodes()
-                for core in range(cores)
-                for around in (contexts[core // self.arch.cores],)
-            ]
-            known = self._emitted[key] = EmittedGroup.of(site, trees, names, *before)
+            parts, alike = CoreParts(plan, packs), dict[Hashable, EmittedGroup]()
+            trees = []
+            for core in range(cores):
+                around = contexts[core // self.arch.cores]
+                form, here = self._core_site(number, parts, core, around, site)
+                if (other := alike.get(form)) is not None:
+                    trees += other.at(here, names, named)
+                    continue
+                so_far = len(names.works), len(names.offers)
+                trees.append(GroupEmitter(around, plan, packs, origins, follows, core).nodes())
+                alike[form] = EmittedGroup.of(here, trees[-1:], names, *so_far)
+            self._emitted[key] = EmittedGroup.of(site, trees, names, *before)
+        else:
+            trees = known.at(site, names, named)
         self.alike[number] = (key[0], _scalars(plan.schedule.group)), site
         for core in range(cores):
             self._record(number, core, step)
@@ -288,6 +295,20 @@ class ProgramCode(OffChip):
         )  # fmt: skip
         order = sorted(range(len(buffers)), key=buffers.__getitem__)  # in which uses are
         return (alike, tuple(order)), site
+
+    def _core_site(
+        self, number: int, parts: CoreParts, core: int, around: EmissionContext, site: GroupSite
+    ) -> tuple[Hashable, GroupSite]:
+        """What the tree of one core of the group at `site` depends on but for names and places,
+        and what these are; parts that follow lengths are each of their own."""
+        if self.graph.registers:
+            return core, site
+        form, firsts = parts.of(core, around.places)
+        pinned = parts.plan.schedule.group.pinned
+        lacking = tuple(self._lacking(number, name, core) for name in pinned)
+        starts = tuple(firsts.get(name, 0) for name in site.far)
+        here = replace(site, variable=self.names.number, firsts=starts)
+        return (form, lacking), here
 
     def _place(self, buffer: str) -> tuple[str, int] | None:
         """Memory and address of a buffer; None: all that is touched of it is on chip."""

@@ -1,31 +1,43 @@
-"""The trees of a group made from those of another one that is like it, so that what equal layers
-take is emitted once.
+"""The trees of a group made from those of another one that is like it, and the tree of a core from
+that of another one, so that what equal layers and equal cores take is emitted once.
 
 Groups are alike that do the same with other values, at the same places on chip. Their trees differ
 in names and numbers, and in where tensors lie in DRAM, also in what parts of one they are:
 
     step 3, weights at 0x1000            step 16, weights at 0x9000
     load 0x1000 + 64 * v7                load 0x9000 + 64 * v52
+
+Cores of a group are alike whose tiles have the same shapes, and lie alike to each other and to the
+ends of tensors: their trees differ in where their parts begin off chip.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import islice
 from typing import Any, TypeVar
 
+from compiler.codegen.constants import PackedWeights
 from compiler.codegen.legalize import Names
 from compiler.codegen.nodes import LoopSegment, Node, SegmentedLoop, Use, waiting
+from compiler.codegen.tile import Places, far_operand
+from compiler.geometry.boxes import Key, Range, keys_of, needs, touched
+from compiler.geometry.tile_trace import TileBoxes, TileTrace
+from compiler.plan.make_plan import Plan
+from compiler.schedule_ir.layer import Layer
 from compiler.target.loops.cover import Cover, CoverProblem
+from compiler.tensor_ir.bounds import Box, union
+from compiler.tensor_ir.nest import Tensor
 from simmodel.arch.base import OFF_CHIP
 from simmodel.isa import Await, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, replace
 from simmodel.program.program import TileKind
 from simmodel.program.substitute import map_operands
 
-Key = TypeVar("Key")
+Noted = TypeVar("Noted")
 Value = TypeVar("Value")
 
 
@@ -85,17 +97,140 @@ class EmittedGroup:
         moved = _Relocation(self.site, site, self.variables)
         names.number += self.variables
         for (origin, form), work in self.works:
-            names.works[origin + moved.origins, form] = work
+            names.works.setdefault((origin + moved.origins, form), work)
         for (tensor, kernel), offer in self.offers:
             own = site.tensors[self.site.tensors.index(tensor)]
-            names.offers[own, kernel] = replace(offer, tensor=own, origin=origins[own])
+            other = replace(offer, tensor=own, origin=origins[own])
+            names.offers.setdefault((own, kernel), other)
         return [[moved.node(node) for node in tree] for tree in self.trees]
 
 
-def _newest(known: dict[Key, Value], before: int) -> list[tuple[Key, Value]]:
+def _newest(known: dict[Noted, Value], before: int) -> list[tuple[Noted, Value]]:
     """What was added to `known` behind the first `before` rows."""
     keys = list(islice(reversed(known), len(known) - before))
     return [(key, known[key]) for key in reversed(keys)]
+
+
+@dataclass(frozen=True)
+class CoreParts:
+    """The parts of a group that cores compute; all sizes are known."""
+
+    plan: Plan
+    packs: Sequence[PackedWeights | None]
+    """By layer."""
+
+    @cached_property
+    def _fixed(self) -> Sequence[frozenset[Key]]:
+        """By layer, what is not read in another place where another tile is computed: what
+        accesses need that move differently is all of it, what stays on chip is there as a whole."""
+        stays = {b.key for b in self.plan.buffers.values() if b.layer is None and b.key}
+        layers = (planned.tiled.layer for planned in self.plan.layers)
+        return tuple(frozenset(stays | _read_apart(layer)) for layer in layers)
+
+    def of(self, core: int, places: Places) -> tuple[Hashable, dict[str, int]]:
+        """What the tree of a core depends on but for where its parts lie off chip, and of each
+        buffer there a byte that goes with them."""
+        plan, group = self.plan, self.plan.schedule.group
+        trace = plan.walked[core] if plan.walked else _one_tile(plan.schedule.parts[core])
+        strides = trace.strides or {}
+        form: list[Hashable] = [trace.count, trace.repeats, *strides.items()]
+        firsts: dict[str, int] = {}
+
+        def begins(buffer: str, operand: Operand) -> None:
+            base = operand.address.base
+            form.append(base - firsts.setdefault(buffer, base))
+
+        def part(tensor: Tensor, start: Sequence[int]) -> None:
+            if tensor.picked or tensor.placed:  # rows of a list
+                near = (places.far.get(each.storage.buffer) for each in tensor.sources)
+                form.append((tuple(start), *near))
+            elif tensor.storage.buffer in places.far:
+                ranges = tuple(Range(position, 1) for position in start)
+                begins(tensor.storage.buffer, far_operand(tensor, ranges, places))
+
+        starts: dict[str, Position] = {}
+        for name, windows in trace.holds.items():
+            starts[name] = first = next(w.origin for w in windows.windows if w is not None)
+            form += [w and (_apart(w.origin, first), w.form) for w in windows.windows]
+            part(group.tensors[name], first)
+        for name, boxes in trace.out.items():
+            first = next(_start(box) for box in boxes.boxes if box is not None)
+            form += [box and (_apart(_start(box), first), _size(box)) for box in boxes.boxes]
+            form.append(name in starts and _apart(first, starts[name]))
+            part(group.tensors[name], first)
+            starts.setdefault(name, first)
+        for planned, boxes, pack, fixed in zip(
+            plan.layers, trace.work, self.packs, self._fixed, strict=True
+        ):
+            layer, name = planned.tiled.layer, planned.tiled.layer.result.name
+            works = [box for box in boxes.boxes if box is not None]
+            if not works:
+                form.append(None)
+                continue
+            whole = reduce(union, works)
+            turned = [(trace.repeats - 1) * step for step in strides.get(name, (0,) * len(whole))]
+            whole = union(whole, tuple((s + t, n) for (s, n), t in zip(whole, turned, strict=True)))
+            first = _start(whole)
+            form += [box and (_apart(_start(box), first), _size(box)) for box in boxes.boxes]
+            form.append(name in starts and _apart(first, starts[name]))
+            if name in group.stored:
+                part(layer.result, first)
+            need = needs(layer, [Range(*span) for span in whole], {})
+            form += [tuple(span.size for span in spans) for spans in need.loops]
+            form += [span.start % layer.head.sparse for span in need.loops[0]]
+            for key, region in need.regions.items():
+                cut = tuple(zip(region.ranges, region.before, region.after, strict=True))
+                start = tuple(span.start - before for span, before, _ in cut)
+                # What reaches an end of its tensor lies there on all cores that are alike.
+                form += [(b or a) and (span.start, b, a) for span, b, a in cut]
+                if key[0] in starts:
+                    form.append(_apart(start, starts[key[0]]))
+                if key in fixed:
+                    form.append(start)
+                if pack is None or not key[2]:
+                    part(layer.tensors[key[0]], start)
+                elif pack.narrow is None:
+                    form += [start[axis] for axis in (*pack.taps, pack.k) if axis is not None]
+                    if pack.buffer in places.far:  # else it stays on chip
+                        begins(pack.buffer, pack.operand(region, places))
+                else:
+                    form.append(start)
+        return tuple(form), firsts
+
+
+Position = tuple[int, ...]
+
+
+def _one_tile(part: Box) -> TileTrace:
+    """That of a layer alone."""
+    return TileTrace(1, (TileBoxes((part,)),))
+
+
+def _start(box: Box) -> Position:
+    return tuple([start for start, _ in box])
+
+
+def _size(box: Box) -> Position:
+    return tuple([size for _, size in box])
+
+
+def _apart(one: Position, other: Position) -> Position:
+    return tuple([a - b for a, b in zip(one, other, strict=True)])
+
+
+def _read_apart(layer: Layer) -> set[Key]:
+    """What accesses read that move differently where another tile of `layer` is computed."""
+    tile = [Range(0, 1, ((str(dim), 1),)) for dim in range(len(layer.result.shape))]
+    need = needs(layer, tile, {})
+    makers = {nest.tensor: loops for nest, loops in zip(layer.nests, need.loops, strict=True)}
+    found = set()
+    for nest, loops in zip(layer.nests, need.loops, strict=True):
+        for access, key in zip(nest.reads, keys_of(nest), strict=True):
+            spans = makers.get(access.tensor, need.regions[key].ranges)
+            moves = zip(touched(access, loops), spans, strict=False)
+            if any(own.terms != span.terms for own, span in moves):
+                found.add(key)
+    return found
 
 
 class _Relocation:

@@ -286,7 +286,8 @@ class Operand:
     @cached_property
     def bounds(self) -> tuple[int, int]:
         """Lowest and one past highest byte touched where no loop and no ring moves it."""
-        return self.address.base + self.span[0], self.address.base + self.span[1]
+        low, high = self.prototype.span
+        return self.address.base + low, self.address.base + high
 
     def reach(self, counts: Mapping[str, int]) -> tuple[int, int]:
         """The same over all turns of loops with these `counts`; other variables move nothing."""

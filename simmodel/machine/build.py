@@ -13,7 +13,7 @@ from array import array
 from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock, NotRunnable
 from simmodel.isa import HOST
-from simmodel.machine.connect import Sockets, bind
+from simmodel.machine.connect import Sockets, WorkKind, bind
 from simmodel.machine.engine import Engine, Scoreboard, Work
 from simmodel.machine.fabric import Fabric
 from simmodel.machine.front_end import FrontEndProcess, pace
@@ -73,9 +73,12 @@ class Machine:
             {name: Token(self.env, name, count) for name, count in counts.items()}
             for counts in (*program.tokens, *({},) * len(program.cores))
         ]
+        kinds = dict[int, WorkKind]()
         for core, stream in enumerate(program.expanded):
             engines = {**self.engines[core], HOST: self.host}
-            sockets = Sockets(self.arch, core, engines, tokens, barriers, self.memories, self.links)
+            sockets = Sockets(
+                self.arch, core, engines, tokens, barriers, self.memories, self.links, kinds
+            )
             works = [bind(site, number, sockets) for number, site in enumerate(stream.sites)]
             scoreboard = Scoreboard() if self.arch.front_end.sync == "interlock" else None
             beside = joins_previous_word(stream.sites, self.arch.front_end.bundle)

@@ -39,33 +39,32 @@ class Sockets:
     barriers: Mapping[str, Barrier]
     memories: MemoryInstances
     links: Links
+    kinds: dict[int, WorkKind]
+    """Of prototypes, by their identity: those of all cores."""
     known_waits: dict[Sync, Waits] = field(default_factory=dict)
     """Tokens by their names in instructions: programs of several cores repeat them."""
     known_notices: dict[object, Notices] = field(default_factory=dict)
     """The same of tokens that are signalled on several cores."""
-    known_kinds: dict[int, _WorkKind] = field(default_factory=dict)
-    """Of prototypes, by their identity."""
+    profiles: dict[int, Profile] = field(default_factory=dict)
+    """Of prototypes, by their identity, where addresses decide nothing."""
 
 
-@dataclass
-class _WorkKind:
-    """What all instructions of a prototype have in common on a core."""
+@dataclass(frozen=True)
+class WorkKind:
+    """What all instructions of a prototype have in common, on all cores."""
 
-    engine: Engine
     timing: tuple[int, int, int, int]
     """Start-up, cycles, cycles less behind its like, and the cause for whoever waits for it."""
     flows: Sequence[tuple[int, bool, float]]
     """Its traffic: index of the operand, whether it is written, and its load."""
     banked: bool
     """Whether addresses decide which resources these meet."""
-    profile: Profile | None = None
-    """Where they do not."""
 
 
-def _work_kind(instruction: Instruction, sockets: Sockets) -> _WorkKind:
+def _work_kind(instruction: Instruction, sockets: Sockets) -> WorkKind:
     """The kind of an instruction's prototype."""
     prototype, arch = instruction.prototype, sockets.arch
-    found = sockets.known_kinds.get(id(prototype))
+    found = sockets.kinds.get(id(prototype))
     if found is not None:
         return found
     operands = prototype.operands()
@@ -76,20 +75,20 @@ def _work_kind(instruction: Instruction, sockets: Sockets) -> _WorkKind:
         strange = [core for core in operand.cores if not 0 <= core < arch.core_count]
         if strange:
             raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no core {strange[0]}")
-    engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
     startup, cycles = prototype.startup(arch), prototype.cycles(arch)
     timing = startup, cycles, prototype.overlap(arch), _cause(prototype, arch)
     flows = [flow for flow in prototype.traffic(arch) if flow.bytes]
     number = {id(operand): index for index, operand in enumerate(operands)}
     moved = [(number[id(flow.operand)], flow.write, flow.load(arch)) for flow in flows]
     banked = any(sockets.memories.banked(flow.operand, sockets.core) for flow in flows)
-    found = sockets.known_kinds[id(prototype)] = _WorkKind(engine, timing, moved, banked)
+    found = sockets.kinds[id(prototype)] = WorkKind(timing, moved, banked)
     return found
 
 
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
     """The work of `site`, number `number` of its core; NotRunnable names a missing part."""
     instruction, arch = site.instruction, sockets.arch
+    engine = _lookup_part(sockets.engines, instruction.engine, "engine", instruction)
     kind = _work_kind(instruction, sockets)
     waits = _tokens(instruction.waits, instruction, sockets)
     signals = _tokens(instruction.signals, instruction, sockets)
@@ -103,7 +102,7 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
             barrier.sites.append((sockets.core, number))
     startup, cycles, gain, cause = kind.timing
     work = Work(
-        instruction, sockets.core, number, kind.engine, startup, cycles, gain, site.times, cause,
+        instruction, sockets.core, number, engine, startup, cycles, gain, site.times, cause,
         waits, signals, _notices(instruction, sockets), barrier=barrier,
     )  # fmt: skip
     _attach_profile(work, site, kind, sockets)
@@ -159,10 +158,11 @@ def _cause(instruction: Instruction, arch: Arch) -> int:
     return STORE if stores else DATA
 
 
-def _attach_profile(work: Work, site: Site, kind: _WorkKind, sockets: Sockets) -> None:
+def _attach_profile(work: Work, site: Site, kind: WorkKind, sockets: Sockets) -> None:
     """Attach the traffic, constant or per occurrence if it depends on the banks touched."""
-    if kind.profile is not None:
-        work.profile = kind.profile
+    known = id(site.instruction.prototype)
+    work.profile = sockets.profiles.get(known)
+    if work.profile is not None:
         return
     instruction, core, memories = site.instruction, sockets.core, sockets.memories
 
@@ -185,7 +185,7 @@ def _attach_profile(work: Work, site: Site, kind: _WorkKind, sockets: Sockets) -
     if kind.banked:
         work.profile_at = _by_address(site, profile, sockets)
     else:
-        work.profile = kind.profile = profile([0] * len(site.operands))
+        work.profile = sockets.profiles[known] = profile([0] * len(site.operands))
 
 
 def _by_address(

@@ -62,8 +62,8 @@ class MemoryInstances:
     def __init__(self, env: Clock, arch: Arch) -> None:
         self._arch = arch
         self._instances: dict[tuple[str, int], int] = {}
-        self._known: dict[tuple[str, tuple[int, ...], int], tuple[int, ...]] = {}
-        """Instances by role, cores named and issuing core."""
+        self._known: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+        """Instances by role and cores."""
         self._ports: list[Ports] = []
         for role in arch.memories.roles():
             memory = arch.memories.get(role)
@@ -75,7 +75,7 @@ class MemoryInstances:
 
     def instances(self, operand: Operand, core: int) -> tuple[int, ...]:
         """Numbers of the instances that `operand` of an instruction of `core` lies in."""
-        key = operand.memory, operand.cores, core
+        key = operand.memory, operand.cores or (core,)
         found = self._known.get(key)
         if found is None:
             found = tuple(self._instances[spot] for spot in places(self._arch, operand, core))
@@ -94,7 +94,7 @@ class MemoryInstances:
         self, operand: Operand, core: int, write: bool, amount: float, address: int
     ) -> Usage:
         """Bytes through each resource when `amount` bytes of `operand` at `address` are moved."""
-        low, high = operand.span
+        low, high = operand.prototype.span
         usage: list[tuple[Resource, float]] = []
         for number in self.instances(operand, core):
             through = self._ports[number].through(write, address + low, address + high)

@@ -29,7 +29,10 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
     by_kind: dict[tuple[int, int, int], Bytes] = {}  # equal layers move the same
     moved: list[Bytes] = []
     for work in works:
-        key = id(work.instruction.prototype), work.core, work.times if work.count else 0
+        kind, times = work.instruction.prototype, work.times if work.count else 0
+        # What names no cores moves as much on each of them.
+        core = work.core if any(operand.cores for operand in kind.operands()) else -1
+        key = id(kind), core, times
         if key not in by_kind:
             by_kind[key] = _occurrence_traffic(work, machine.arch)
         moved.append(by_kind[key])

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from blocks import attention
+from blocks import attention, conv
 from machines import NAMED
 from networks import Net
 from onnx import TensorProto, helper, numpy_helper
@@ -118,4 +118,40 @@ def test_programs_are_those_of_groups_each_emitted(
     one, other = (replace(each.program, constants=()) for each in (moved, each))
     assert print_program(one) == print_program(other)
     assert (one, moved.probes) == (other, each.probes)
+    assert (moved.works, moved.kernels) == (each.works, each.kernels)
+
+
+def convolved() -> onnx.ModelProto:
+    """Rows with borders, strides, a branch, and columns that cores take."""
+    net = Net()
+    x = net.op("Relu", conv(net, net.input(1, 3, 36, 36), 16, (3, 3), stride=(2, 2)))
+    a = net.op("Relu", conv(net, x, 16, (3, 3)))
+    x = net.op("Add", conv(net, a, 16, (1, 1), pads=(0, 0, 0, 0)), x)
+    return net.model(net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [("wide", convolved), ("clustered", stacked), ("small", stacked), ("joined", stacked)],
+)
+def test_programs_are_those_of_cores_each_emitted(
+    name: str, network: Callable[[], onnx.ModelProto], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitted: list[int] = []
+    nodes = GroupEmitter.nodes
+
+    def counted(self: GroupEmitter) -> list[Node]:
+        emitted.append(self.around.step)
+        return nodes(self)
+
+    monkeypatch.setattr(GroupEmitter, "nodes", counted)
+    arch = NAMED[name]
+    options = CompileOptions(dtype="fp32")
+    moved, few = compile_model(network(), arch, options), len(emitted)
+    site = ProgramCode._core_site
+    monkeypatch.setattr(ProgramCode, "_core_site", lambda *given: (object(), site(*given)[1]))
+    each = compile_model(network(), arch, options)
+    assert few < len(emitted) - few
+    one, other = (replace(made.program, constants=()) for made in (moved, each))
+    assert print_program(one) == print_program(other)
     assert (moved.works, moved.kernels) == (each.works, each.kernels)

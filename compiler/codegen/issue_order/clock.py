@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 
 from compiler.codegen.issue_order.access import Accesses, ByteAccess, conflict
-from compiler.codegen.issue_order.units import Cost, IssueUnit
+from compiler.codegen.issue_order.units import IssueUnit
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await
+from simmodel.isa.region import replace
 
 FLYING = 256
 """Most accesses in flight that are looked through where the hardware interlocks."""
@@ -61,7 +62,10 @@ class IssueClock:
         cost, touched = atom.cost, at
         if touched is None:
             touched = atom.accesses if self._interlock else ()
-        free = start = max([self._free[lane] for lane in self._lanes(cost)])
+        # An engine does one thing after another in the order that is played, or, where an order is
+        # still to be found, each of its lanes does.
+        lanes = cost.engines if self._queues else cost.lanes
+        free = start = max([self._free[lane] for lane in lanes])
         if self._queues:
             for engine in cost.engines:
                 self._queued(engine, 1)
@@ -70,7 +74,7 @@ class IssueClock:
             start = max(start, self._fence)
         for name, count in cost.waits:
             given = self._given.get(name)
-            for _ in range(count):
+            for _ in range(count if given else 0):
                 if given:
                     start = max(start, given.popleft())
         if cost.fence and isinstance(atom.item, Await):
@@ -78,23 +82,23 @@ class IssueClock:
         if self._interlock:
             start = self._cleared(start, touched)
         end = start + cost.cycles + (cost.gap if start > free else 0)
+        for lane in lanes:
+            self._free[lane] = end
         self._note(atom, start, end, touched)
         return start, end
-
-    def _lanes(self, cost: Cost) -> tuple[str, ...]:
-        """What is busy with it: an engine does one thing after another in the order that is
-        played, or, where an order is still to be found, each of its lanes does."""
-        return cost.engines if self._queues else cost.lanes
 
     def _queued(self, engine: str, count: int) -> None:
         """The front end waits until `count` more instructions, or all that a queue takes, have
         slots: what was there before has started."""
-        entries, depth = self._entries[engine], self._depth(engine)
-        room = depth - min(count, depth)
-        while entries and self._waiting[engine] > room:  # one is free when its instruction starts
+        waiting, depth = self._waiting[engine], self._depth(engine)
+        if waiting + count <= depth:
+            return
+        entries, room = self._entries[engine], depth - min(count, depth)
+        while entries and waiting > room:  # one is free when its instruction starts
             start, times = entries.popleft()
-            self._waiting[engine] -= times
+            waiting -= times
             self._issue = max(self._issue, start)
+        self._waiting[engine] = waiting
 
     def _cleared(self, start: int, touched: Accesses) -> int:
         start = max(start, self._floor)
@@ -108,8 +112,6 @@ class IssueClock:
 
     def _note(self, atom: IssueUnit, start: int, end: int, touched: Accesses) -> None:
         cost = atom.cost
-        for lane in self._lanes(cost):
-            self._free[lane] = end
         for name, count in cost.signals:
             self._given.setdefault(name, deque()).extend([end] * count)
         if cost.fence or cost.meets:
@@ -143,6 +145,27 @@ class IssueClock:
             last = start + cost.cycles - cost.unit * times
             self._entries[engine].append((max(start, last), times))
             self._waiting[engine] += times
+
+
+def as_clocks_see(atoms: Sequence[IssueUnit], tokens: Mapping[str, int], arch: Arch) -> Hashable:
+    """All of `atoms` that decides how clocks with these initial counts play them: tokens and
+    barriers by number, as cores name those that they give each other by theirs."""
+    interlock, numbers = arch.front_end.sync == "interlock", dict[str, tuple[int, int | None]]()
+
+    def number(name: str) -> tuple[int, int | None]:
+        return numbers.setdefault(name, (len(numbers), tokens.get(name)))
+
+    return tuple(
+        (
+            replace(atom.cost, waits=(), signals=()),
+            *[(number(name), count) for name, count in atom.cost.waits], None,
+            *[(number(name), count) for name, count in atom.cost.signals],
+            *([type(atom.item), number(f"={atom.item.barrier}")]
+              if isinstance(atom.item, Arrive | Await) else ()),
+            atom.accesses if interlock else (),
+        )
+        for atom in atoms
+    )  # fmt: skip
 
 
 def issued_by(atom: IssueUnit, start: int, depth: Depth) -> int:

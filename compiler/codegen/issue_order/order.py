@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from compiler.codegen.issue_order.clock import IssueClock, issued_by
+from compiler.codegen.issue_order.clock import IssueClock, as_clocks_see, issued_by
 from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
 from compiler.codegen.issue_order.units import (
     IssueUnit,
@@ -29,7 +29,7 @@ from compiler.codegen.issue_order.units import (
 from compiler.passes import Omittable, Within
 from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop, Sync
-from simmodel.isa.region import Register
+from simmodel.isa.region import Register, replace
 from simmodel.program.substitute import renamed
 
 
@@ -54,18 +54,23 @@ class OrderInstructions(Omittable):
         tokens: Sequence[Mapping[str, int]],
         registers: Sequence[Register] = (),
     ) -> tuple[tuple[Item, ...], ...]:
-        """The stream of each core in a better order, or as it is; what is found for one loop
-        serves its likes on other cores. Streams never wait for a token where they are executed one
-        item after another from the initial counts of `tokens`; with `registers`, lengths that are
-        known when it runs, accesses are apart at all of them."""
+        """The stream of each core in a better order, or as it is; what is found for one loop or
+        stream serves its likes on other cores. Streams never wait for a token where they are
+        executed one item after another from the initial counts of `tokens`; with `registers`,
+        lengths that are known when it runs, accesses are apart at all of them."""
         known: dict[Hashable, SoftwarePipeline] = {}
+        orders: dict[Hashable, Sequence[int]] = {}
         own = frozenset(name for counts in tokens for name in counts)
         users = users_of(streams, arch)
-        pricers = (Pricer(arch, users, own, heard) for heard in remote_waits_of(streams, arch))
+        told, parts = remote_waits_of(streams, arch)
+        first = Pricer(arch, users, own, told)
+        pricers = (replace(first, mine=mine) for mine in parts)
         # A register is like a loop that turns backwards from the upper edge.
         around = {register.name: register.low - register.high + 1 for register in registers}
         return tuple(
-            self._ordered(tuple(stream), _IssueSequence(self, pricer, known), counts, around)
+            self._ordered(
+                tuple(stream), _IssueSequence(self, pricer, known, orders), counts, around
+            )
             for stream, pricer, counts in zip(streams, pricers, tokens, strict=True)
         )
 
@@ -76,10 +81,12 @@ class OrderInstructions(Omittable):
         if not self.enabled or self.turns or not plays(map(balance_of, stream), tokens):
             return stream
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
-        fresh = partial(IssueClock, arch, tokens, around)
-        order = _best_order(atoms, arch, fresh)
-        found = plays((atom.balance for atom in order), tokens)
-        return tuple(atom.item for atom in order) if found else stream
+        key = as_clocks_see(atoms, tokens, arch)
+        if (order := sequence.orders.get(key)) is None:
+            fresh = partial(IssueClock, arch, tokens, around)
+            order = sequence.orders[key] = _best_order(atoms, arch, fresh)
+        found = plays((atoms[index].balance for index in order), tokens)
+        return tuple(atoms[index].item for index in order) if found else stream
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,9 @@ class _IssueSequence:
     options: OrderInstructions
     pricer: Pricer
     known: dict[Hashable, SoftwarePipeline]
+    """What was found for loops."""
+    orders: dict[Hashable, Sequence[int]]
+    """The same for streams."""
 
     def merged_units(
         self, items: Sequence[Item], counts: Mapping[str, int], loops: Mapping[str, int]
@@ -122,20 +132,21 @@ class _IssueSequence:
 
 def _best_order(
     atoms: list[IssueUnit], arch: Arch, fresh: Callable[..., IssueClock]
-) -> list[IssueUnit]:
-    """Whichever order of `atoms` a `fresh` coarse clock likes best."""
+) -> Sequence[int]:
+    """Whichever order of `atoms`, by their places, a `fresh` coarse clock likes best."""
     clock = fresh()
     starts = [clock.play(atom)[0] for atom in atoms]
-    best, least = atoms, _clock_cycles(atoms, fresh(queues=True))
+    best: Sequence[int] = range(len(atoms))
+    least = _clock_cycles(atoms, fresh(queues=True))
     if least <= clock.now:
-        return atoms
+        return best
     depth = arch.front_end.depth
     late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
     for times in (starts, late):
         order = sorted((time, not atom.cost.load, i) for i, (time, atom) in
                        enumerate(zip(times, atoms, strict=True)))  # fmt: skip
-        found = [atoms[i] for _, _, i in order]
-        cycles = _clock_cycles(found, fresh(queues=True))
+        found = [i for _, _, i in order]
+        cycles = _clock_cycles([atoms[i] for i in found], fresh(queues=True))
         if cycles < least:
             best, least = found, cycles
     return best

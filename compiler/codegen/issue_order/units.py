@@ -185,9 +185,11 @@ Heard = tuple[int, str]
 """Origin, and the token by which a core says that it is done."""
 
 
-def remote_waits_of(streams: Sequence[Sequence[Item]], arch: Arch) -> list[dict[Heard, int]]:
-    """For each of `streams`: how much longer others are at what it waits for than it is at its own
-    part of the same."""
+def remote_waits_of(
+    streams: Sequence[Sequence[Item]], arch: Arch
+) -> tuple[dict[Heard, int], list[dict[int, int]]]:
+    """How long cores are at what others wait for; and each of `streams` at its own part of the
+    same, by origin."""
     told: dict[Heard, int] = {}
     parts: list[dict[int, int]] = []
     for stream in streams:
@@ -199,9 +201,7 @@ def remote_waits_of(streams: Sequence[Sequence[Item]], arch: Arch) -> list[dict[
                 for name, _, _ in item.notifies:
                     told[item.origin, name] = max(told.get((item.origin, name), 0), cycles)
         parts.append(mine)
-    return [
-        {heard: cycles - mine.get(heard[0], 0) for heard, cycles in told.items()} for mine in parts
-    ]
+    return told, parts
 
 
 _FAR = {"dram": 0, "flash": 0, "shared": 1}
@@ -217,12 +217,13 @@ class Pricer:
     """Origin -> cores that use memory off chip for it, at the same time and alike."""
     own: frozenset[str] = frozenset()
     """Tokens that no other core gives."""
-    heard: Mapping[Heard, int] = field(default_factory=dict)
-    """Cycles that another core takes for what this one waits for meanwhile."""
-    _known: dict[tuple[Hashable, ...], Cost] = field(default_factory=dict)
-    """By all that decides: instructions of equal layers cost the same."""
-    _prototypes: dict[int, Instruction] = field(default_factory=dict)
-    """Those that are known, by their identity."""
+    told: Mapping[Heard, int] = field(default_factory=dict)
+    """Cycles that another core takes for what this one waits for."""
+    mine: Mapping[int, int] = field(default_factory=dict)
+    """Origin -> cycles that this one takes for its own part meanwhile."""
+    known: dict[tuple[Hashable, ...], tuple[Instruction, Cost]] = field(default_factory=dict)
+    """By all that decides, those of all cores: what equal instructions cost but for tokens, and
+    their prototype, which keeps its identity."""
 
     def issue_unit(self, item: Item) -> IssueUnit:
         """An item that needs no attention inside."""
@@ -257,35 +258,36 @@ class Pricer:
         return IssueUnit(item, cost, balance)
 
     def _instruction_cost(self, item: Instruction) -> Cost:
-        kind, users = item.prototype, self.users.get(item.origin, 1)
-        self._prototypes[id(kind)] = kind
-        key = (
-            id(kind), item.waits, item.signals, bool(item.notifies), users,
-            item.origin if self.heard else 0,
-        )  # fmt: skip
-        if key not in self._known:
-            self._known[key] = self._priced(item)
-        return self._known[key]
-
-    def _priced(self, item: Instruction) -> Cost:
-        cycles = self._busy_cycles(item)
-        fence = isinstance(item, HostCall | Arrive | Await)
+        kind, least = item.prototype, self.users.get(item.origin, 1)
+        if only_waits := type(item) in (Sync, Claim):
+            longest = max(
+                (self.told.get((item.origin, name), 0) for name, _ in item.waits), default=0
+            )
+            least = max(1, longest - self.mine.get(item.origin, 0))
         meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
+        key = id(kind), least, meets
+        if key not in self.known:
+            cycles = least if only_waits else self._busy_cycles(kind, least)
+            self.known[key] = kind, self._priced(kind, cycles, meets)
+        cost = self.known[key][1]
+        if item.waits or item.signals:
+            return replace(cost, waits=item.waits, signals=item.signals)
+        return cost
+
+    def _priced(self, item: Instruction, cycles: int, meets: bool) -> Cost:
+        fence = isinstance(item, HostCall | Arrive | Await)
         staged = meets and isinstance(item, Copy) and item.dst.memory == "shared"
         return Cost(
-            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, item.waits,
-            item.signals, item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
+            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, (), (),
+            item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
         )  # fmt: skip
 
-    def _busy_cycles(self, item: Instruction) -> int:
+    def _busy_cycles(self, item: Instruction, users: int) -> int:
+        """Cycles of `item`, which so many cores do at the same time."""
         arch = self.arch
-        if type(item) in (Sync, Claim):
-            waits = (self.heard.get((item.origin, name), 1) for name, _ in item.waits)
-            return max(1, *waits, 1)
         start = item.startup(arch)
         work = item.cycles(arch) - item.overlap(arch)  # most follow their like
         if item.engine in arch.copy_:
-            users = self.users.get(item.origin, 1)
             for far, load in far_loads(item, arch).items():
                 work = max(work, int(load * users / arch.far_rates[far]))
         return max(1, start + work)
