@@ -307,9 +307,11 @@ def _term_sections() -> list[Section]:
             ("part", "", "meaning"), ((name, "", said) for name, said in accounts.items()),
         ),
         _section(
-            "What holds a run up (`held_by`)", ("in tables", "in the column", "meaning"),
+            "What holds a run up (`held_by`)",
+            ("in tables / in sentences", "in the column", "meaning"),
             (
-                (limit.words, cause, f"{limit.phrase} takes more of the time than all else"
+                (" / ".join(dict.fromkeys((limit.words, limit.phrase))), cause,
+                 f"{limit.phrase} takes more of the time than all else"
                  f"{'; moved by ' * bool(limit.fields)}{', '.join(limit.fields)}")
                 for cause, limit in LIMITS.items()
             ),

@@ -25,7 +25,14 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from onnx import TensorProto, checker, external_data_helper, helper, shape_inference
+from onnx import (
+    TensorProto,
+    checker,
+    external_data_helper,
+    helper,
+    numpy_helper,
+    shape_inference,
+)
 
 from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
@@ -155,7 +162,7 @@ def _resolve_spec(
     except ZooError as mistake:
         path = _missing_hint(Path(spec)) or "; or give the path of an .onnx file"
         hint = "" if name in CATALOG else path
-        raise ModelError(f"{mistake}{hint}") from None
+        raise ModelError(*f"{mistake}{hint}".split("\n")) from None
 
 
 def zoo_options(spec: str) -> dict[str, Option]:
@@ -275,6 +282,7 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
         )
     _check_operators(proto, label)
     _check_wiring(graph, label)
+    _check_ranges(graph, label)
 
 
 def _check_operators(proto: onnx.ModelProto, label: str) -> None:
@@ -314,6 +322,25 @@ def _check_wiring(graph: onnx.GraphProto, label: str) -> None:
     for output in graph.output:
         if output.name not in known:
             raise ModelError(f"{label}: nothing produces the output {output.name!r}")
+
+
+def _check_ranges(graph: onnx.GraphProto, label: str) -> None:
+    """Ranges between constants that are longer than a file may hold: ONNX's inference of shapes
+    counts through them before anybody asks how long they are."""
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            held[node.output[0]] = node.attribute[0].t
+    held = {n: t for n, t in held.items() if math.prod(t.dims) == 1 and not t.external_data}
+    for node in graph.node:
+        if node.op_type != "Range" or not held.keys() >= {*node.input}:
+            continue
+        first, end, step = (numpy_helper.to_array(held[name]).reshape(()) for name in node.input)
+        size = (float(end) - float(first)) / (float(step) or math.nan) * step.itemsize
+        if size > checker.MAXIMUM_PROTOBUF:
+            what = f"from {first} to {end} by {step}"
+            place = at_node(node.name or node.output[0], operator_name(node.op_type))
+            raise ModelError(f"{label}: {place}: {what} is {size / 2**30:.3g} GiB of positions")
 
 
 def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:

@@ -67,23 +67,24 @@ def build(
 
     ``options`` override the entry's defaults; equal arguments give equal bytes. With
     ``weights=False`` parameters have shapes without data: to be counted, not run. Raises
-    ``ZooError`` for an unknown name or option, or sizes that leave no output.
+    ``ZooError`` for an unknown name or options, each in a line, or sizes that leave no output.
     """
     if name not in CATALOG:
         raise ZooError(
             f"unknown network {name!r}{_guess(name, CATALOG)}; known: {', '.join(CATALOG)}"
         )
     entry = CATALOG[name]
-    for option, value in options.items():
-        if option not in entry.options:
+    wrong = []
+    for option, value in {"batch": batch, **options}.items():
+        default = {"batch": 1, **entry.options}.get(option)
+        if default is None:
             guess = _guess(option, entry.options)
             known = ", ".join(entry.options)
-            raise ZooError(f"{name} has no option {option!r}{guess}; it has: {known}")
-        none = value == entry.options[option] == 0
-        if not (none or 0 < value < math.inf):
-            raise ZooError(f"{name}: {option}={value} must be positive")
-    if batch < 1:
-        raise ZooError(f"{name}: batch={batch} must be positive")
+            wrong.append(f"{name} has no option {option!r}{guess}; it has: {known}")
+        elif not (value == default == 0 or 0 < value < math.inf):
+            wrong.append(f"{name}: {option}={value} must be positive")
+    if wrong:
+        raise ZooError("\n".join(wrong))
     net = NetworkBuilder(name, seed, weights)
     entry.build(net, batch=batch, **{**entry.options, **options})
     return net.model

@@ -7,6 +7,7 @@ are known (`compiler.tensor_ir.join`), so their producers write there directly.
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from operator import itemgetter, methodcaller
 
 import numpy as np
@@ -146,13 +147,22 @@ def _runs(positions: list[int]) -> list[tuple[int, int, int]]:
     return runs
 
 
+_SHORT = 8
+"""Elements that are too few in a row to be written to memory."""
+
+
 def concat(node: Node) -> None:
-    """Inputs side by side along an axis: one copy each, into a slice of the result."""
+    """Inputs side by side along an axis: one copy each, into a slice of the result, which is laid
+    out as most of it is unless a slice would be a few elements here and there."""
     shape = node.shape()
     axis = int(node.attribute("axis")) % len(shape)
     parts = [node.tensor(position, node.dtype()) for position in range(len(node.node.inputs))]
     like = max(parts, key=lambda t: (t.data is None, t.elements))
-    out = node.build.create(node.out, shape, node.dtype(), order_like(like))
+    order = order_like(like)
+    thinnest = min((part.shape[axis] for part in parts if part.elements), default=0)
+    if thinnest * prod(shape[a] for a in order[order.index(axis) + 1 :]) < _SHORT:
+        order = tuple(range(len(shape)))
+    out = node.build.create(node.out, shape, node.dtype(), order)
     start = 0
     for position, part in enumerate(parts):
         if part.elements:

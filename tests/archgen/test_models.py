@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +177,13 @@ def _branching() -> list[onnx.NodeProto]:
     return [choice, node("Neg", ["chosen"], ["after"])]
 
 
+def _counting() -> Iterator[onnx.NodeProto]:
+    for name, number in (("first", 0), ("end", 4_000_000_000), ("step", 1)):
+        value = helper.make_tensor(name, TensorProto.INT64, [], [number])
+        yield node("Constant", [], [name], value=value)
+    yield node("Range", ["first", "end", "step"], ["r"], name="r")
+
+
 def _long_constant() -> onnx.NodeProto:
     value = helper.make_tensor("v", TensorProto.INT4, [3], [1, 2, 3])
     value.int32_data.append(9)
@@ -231,6 +238,7 @@ BROKEN: list[tuple[Change, str]] = [
     (_with(node("Relu", ["b"], ["a"], name="first"), node("Add", ["a", "x"], ["b"])),
      "in a circle: .*(node 'first' .ai.onnx.Relu. > the Add that makes 'b'|'b' > node 'first')"),
     (_with(*_branching()), "in a circle: .*(makes 'chosen' > |makes 'after' > )"),
+    (_with(*_counting()), r"node 'r' \(ai.onnx.Range\): from 0 to 4000000000 by 1 is 29.8 GiB"),
     (_recursive, "may not call itself.*('d.F' > 'd.G' > 'd.F'|'d.G' > 'd.F' > 'd.G')"),
 ]  # fmt: skip
 
@@ -314,6 +322,7 @@ def test_sparse_constants_are_refused_by_name(tmp_path: Path) -> None:
         ("resnet50.onnx", "the zoo has 'resnet50'"),
         ("resnet50:image=big", "not a whole number"),
         ("resnet50:image", "no '=value'"),
+        ("resnet50:image=-3,foo=2", "image=-3 must be positive\nresnet50 has no option 'foo'"),
         ("resnet50:imag=3", "did you mean 'image'"),
         ("resnet18:image=1.5", "not a whole number"),
         ("resnet18:weights=0", "keeps its weights"),

@@ -93,6 +93,18 @@ def test_dense_blocks_need_no_copies(hand_on: bool) -> None:
     assert {after.tensors[f"x{i}"].storage.buffer for i in range(5)} == {"c4"}
 
 
+@pytest.mark.parametrize(("channels", "strides"), [(3, (36, 6, 2, 1)), (9, (108, 1, 36, 18))])
+def test_a_joint_of_a_few_channels_lies_in_planes(channels: int, strides: tuple[int, ...]) -> None:
+    """Of each pixel, a part with few channels would write as many elements."""
+    w = numpy_helper.from_array(np.ones((channels, 4, 1, 1), np.float32), "w")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Conv", ["x", "w"], ["b"]),
+        helper.make_node("Concat", ["a", "b"], ["c"], axis=1),
+    ]
+    assert lowered(nodes, ["c"], [w]).tensors["c"].has_strides(strides)
+
+
 @st.composite
 def networks(draw: st.DrawFn) -> NestGraph:
     """Random chains of concatenations, slices, reshapes and arithmetic."""
