@@ -82,6 +82,9 @@ def network(spec: str, integer: bool, path: Path) -> str:
 def _integer(kind: str, said: str, path: Path) -> str:
     size = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", said)}
     random = np.random.default_rng(0)
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    z: tuple[int, ...]
     operands = ["x", "scale", "zero", "w", "scale", "zero", "scale", "zero"]
     if kind == "gemm":
         x, w, z = ((1, size["m"], size["k"]), (size["k"], size["n"]), (1, size["m"], size["n"]))
@@ -127,7 +130,7 @@ def _saved(
 
 def points_of(
     target: str, arch: Arch, folder: Path, options: argparse.Namespace
-) -> tuple[list[Mapping[str, str]], list[Measurement]]:
+) -> tuple[list[dict[str, str]], list[Measurement]]:
     """Rows of a target's table, and what `calibrate` takes for each."""
     with (HERE / "fidelity" / f"{target}.csv").open(encoding="utf-8") as file:
         rows = [r for r in csv.DictReader(file) if all(w in r["model"] for w in options.only)]
