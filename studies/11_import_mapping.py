@@ -92,6 +92,8 @@ def main() -> None:
         sizes, form = layer_of(asked.model, arch)
         schedule = translated(read(asked.file), sizes, arch)
         target.write_text(written(schedule, form, asked.slots), encoding="utf-8")
+    except KeyError as missing:
+        sys.exit(f"{asked.file}: an entry without {missing}")
     except (OSError, ValueError, yaml.YAMLError) as why:
         sys.exit(f"{asked.file}: {why}")
     print(f"{target}: {'; '.join(f'for {loop}' for loop in schedule.loops) or 'one tile'}")
@@ -154,7 +156,7 @@ def timeloop(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
             [*level.loops, *loops] if entry["type"] == "spatial" else [*loops, *level.loops]
         )
     found = list(levels.values())
-    if not found[0].name.upper().startswith(("DRAM", "MAINMEMORY", "OFFCHIP")):
+    if found and not found[0].name.upper().startswith(("DRAM", "MAINMEMORY", "OFFCHIP")):
         found.reverse()
     return found
 
@@ -227,8 +229,8 @@ def zigzag(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
 
 
 def _pair(said: str | Sequence[Any]) -> tuple[str, int]:
-    dim, count = re.split(r"[,\s]+", said) if isinstance(said, str) else said
-    return str(dim), int(count)
+    parts = re.split(r"[,\s]+", said) if isinstance(said, str) else [*said]
+    return str(parts[0]), int(parts[1])
 
 
 # Levels to a schedule.
@@ -240,6 +242,8 @@ def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) ->
     Raises ValueError where the mapping is of another layer.
     """
     found = Schedule()
+    if not any(level.loops for level in levels):
+        raise ValueError("the mapping has no loops")
     levels = _named(levels, sizes)
     turns = [(at, loop) for at, level in enumerate(levels) for loop in level.loops]
     for dim, extent in sizes.items():
@@ -247,12 +251,12 @@ def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) ->
         if covered < extent:
             raise ValueError(f"the mapping covers {covered} of the {extent} positions of {dim}")
     inside = _first_inside(levels, sizes, arch, found)
-    shared = arch.memories.on_chip().get("shared") is not None
-    split = [loop for level in levels[: 1 + shared] for loop in level.loops if loop.spatial]
+    chip = 2 if "shared" in arch.memories.on_chip() else 1  # levels outside of local memories
+    split = [loop for level in levels[:chip] for loop in level.loops if loop.spatial]
     outer = [loop for level in levels[:inside] for loop in level.loops if not loop.spatial]
     _cores(split, sizes, arch, found)
     _tiles(outer, turns, sizes, split, found)
-    _rest(levels, inside, split, arch, found)
+    _rest(levels[inside:], levels[chip:], arch, found)
     return found
 
 
@@ -364,16 +368,14 @@ def _tiles(
             found.loops.append(f"{dim} {total // around}")
 
 
-def _rest(
-    levels: Sequence[Level], inside: int, split: Sequence[Loop], arch: Arch, found: Schedule
-) -> None:
+def _rest(inside: Sequence[Level], array: Sequence[Level], arch: Arch, found: Schedule) -> None:
     """Say what lies inside of a tile, and what the array is taken to be."""
-    for level in levels[inside:]:
+    for level in inside:
         temporal = ", ".join(f"{e.dim} {e.count}" for e in level.loops if not e.spatial)
         if temporal:
             why = "the order of instructions in a tile is the compiler's"
             found.left.append(f"{level.name}: for {temporal}: {why}")
-    spatial = [e for level in levels for e in level.loops if e.spatial and e not in split]
+    spatial = [loop for level in array for loop in level.loops if loop.spatial]
     macs, here = math.prod(loop.count for loop in spatial), arch.peak_macs(arch.types[0])
     if macs != here // arch.core_count:
         mesh = " x ".join(f"{loop.dim} {loop.count}" for loop in spatial) or "nothing"

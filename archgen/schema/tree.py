@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 # A mistake in a file, with its place, and the error that carries all of them.
@@ -178,7 +178,8 @@ def position(root: Node, path: Path, key: bool = False) -> FilePosition:
 
 
 def merge(parent: Table, over: Table) -> Table:
-    """`over` laid on `parent`: mappings deeply, lists and scalars replace, null removes."""
+    """`over` laid on `parent`: mappings deeply, lists and scalars replace, null removes; what
+    `parent` assumes of a field that `over` states is assumed no more."""
     entries = dict(parent.entries)
     for key, entry in over.entries.items():
         below = entries.get(key)
@@ -190,7 +191,27 @@ def merge(parent: Table, over: Table) -> Table:
             entries[key] = MappingEntry(entry.key_at, merge(below.node, entry.node))
         else:
             entries[key] = entry
+    if (assumed := entries.get("assumed")) and isinstance(assumed.node, Table):
+        own = over.entries.get("assumed")
+        stays = own.node.entries if own and isinstance(own.node, Table) else {}
+        left = {
+            field: entry
+            for field, entry in assumed.node.entries.items()
+            if field in stays or not _states(over, field.split("."))
+        }
+        entries["assumed"] = MappingEntry(assumed.key_at, Table(assumed.node.at, left))
     return Table(over.at, entries)
+
+
+def _states(node: Node, path: Sequence[str]) -> bool:
+    """Whether something stands at `path`, or in the place of what would have it."""
+    for name in path:
+        if not isinstance(node, Table):
+            return True
+        if name not in node.entries:
+            return False
+        node = node.entries[name].node
+    return True
 
 
 def removes(node: Node) -> bool:

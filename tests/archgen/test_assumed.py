@@ -42,6 +42,19 @@ def test_a_range_has_each_assumption_at_its_ends_and_all_at_their_best_and_worst
     assert row["assumed_share"] == pytest.approx(2400 / (2400 + 250))
 
 
+def test_what_is_stated_over_an_assumption_is_assumed_no_more(tmp_path: Path) -> None:
+    """By a file that extends another and by a point of a sweep, out of the range too."""
+    path = tmp_path / "known.yaml"
+    known = "extends: gemmini-16\nname: known\nmemories: {dram: {latency: 500 ns}}\n"
+    path.write_text(known)
+    assert archgen.load_arch(path).assumed == {}
+    path.write_text(known + "assumed: {matrix.sustained: 0.9 .. 1.0}\n")
+    assert set(archgen.load_arch(path).assumed) == {"matrix.sustained"}
+    point = changed(assuming(), {"memories.dram.latency": "1 us"})
+    assert point is not None
+    assert set(point.assumed) == {"matrix.sustained"}
+
+
 def test_a_machine_that_assumes_nothing_has_no_range_and_runs_nothing_again() -> None:
     assert assumed_row(archgen.load_arch("soma-edge"), 2000, lambda _: pytest.fail("ran")) == {}
 

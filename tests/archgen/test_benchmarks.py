@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import onnx
 import pytest
 
 from archgen.outcomes.estimated import EstimateError
@@ -19,7 +21,7 @@ from compiler.schedule.residency.shared_memory import ChooseHomes
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [
     "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates", "energy",
-    "fluid", "fuzz", "lengths", "levers", "outlook",
+    "fidelity", "fluid", "fuzz", "lengths", "levers", "outlook",
 ]  # fmt: skip
 TINY = "resnet18:image=32,width=0.25"
 
@@ -140,3 +142,29 @@ def test_published_chips_are_near_the_model() -> None:
             assert line.model.low < line.published < line.model.high, name
     sizes = [lines["NVDLA 28 nm", f"{n} MACs"].model.value for n in (32, 64, 256, 512, 1024, 2048)]
     assert sizes == sorted(sizes)
+
+
+def test_measured_points_are_networks_and_schedules_as_they_were_measured(tmp_path: Path) -> None:
+    """Integers in and out, channels last; a mapping that splits a kernel's columns is turned."""
+    fidelity = module("fidelity")
+    arch = load_arch(FOLDER / "fidelity" / "gemmini-rtl.yaml")
+    spec = "conv:image=14,channels=32,filters=64,kernel=3,stride=2"
+    path = fidelity.network(spec, True, tmp_path / "conv.onnx")
+    graph = onnx.load(path).graph
+    shape = [size.dim_value for size in graph.output[0].type.tensor_type.shape.dim]
+    assert shape == [1, 7, 7, 64]
+    mapping = "L3[WIO] R3 P7 - L2[WI] K16X - L1[O] K4 C2 S3 Q7 C16X - L0[W] N1"
+    tree = Path(fidelity._tree(mapping, path, arch, tmp_path / "conv.tree")).read_text()
+    assert "for h 1; for i 1" in tree
+    point = fidelity.Measurement(path, 1.0, None, str(tmp_path / "conv.tree"), "")
+    assert fidelity.compiled(arch, point).macs == 7 * 7 * 64 * 32 * 9
+
+
+def test_points_that_were_measured_can_be_read(tmp_path: Path) -> None:
+    fidelity = module("fidelity")
+    quick = Namespace(quick=True, only=["add:"])
+    arch = load_arch(FOLDER / "fidelity" / "tpu-v4.yaml")
+    rows, points = fidelity.points_of("tpu-v4", arch, tmp_path, quick)
+    assert [row["kind"] for row in rows] == ["addition"] * 4
+    assert points[0].ms == pytest.approx(float(rows[0]["us"]) / 1e3)
+    assert all(Path(point.model).is_file() for point in points)

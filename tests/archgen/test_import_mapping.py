@@ -119,6 +119,7 @@ def test_loops_in_space_outside_of_local_memory_are_cores(tmp_path: Path) -> Non
         ("L1[WIO] X4 - L0[W] P64 K96 C128", "loops over X; known are"),
         ("L1[WIO] four", "'four': expected such as C8 or K2X"),
         ("mapping: none", "neither `mapping` of Timeloop"),
+        ("mapping: []", "the mapping has no loops"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, said: str, wrong: str) -> None:
