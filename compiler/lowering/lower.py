@@ -49,7 +49,6 @@ class Lower(LoweringLimits):
     """Nests of every node of a graph; what has none becomes a call to the host."""
 
     def apply(self, model: ir.Model, real: str) -> NestGraph:
-        """As `lower`."""
         return lower(model, real, self)
 
 

@@ -86,7 +86,6 @@ def for_lengths(
 
     Args:
         make: the network at one point.
-        registers: the lengths.
         host: runs host nodes, to compare what is computed.
         constants: for those that depend on a length.
         real: element type of numbers by which means differ from length to length.

@@ -65,7 +65,6 @@ class PlaceOnHost:
         self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
         reasons: Mapping[str, str],
     ) -> NestGraph:  # fmt: skip
-        """`graph` with the nests that compute any of `reasons` on the host."""
         steps: dict[int, Step] = dict(enumerate(graph.steps))
         places = {s.tensor: n for n, s in steps.items() if isinstance(s, Nest)}
         refused: list[str] = []

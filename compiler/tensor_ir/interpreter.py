@@ -35,7 +35,6 @@ def run(
     """Outputs of `graph` by name, in their shapes and in the element types of its ports.
 
     Args:
-        graph: what to run.
         inputs: one array for each graph input, in its shape.
         host: runs host nodes; needed when there are any.
 

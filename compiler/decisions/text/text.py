@@ -139,7 +139,6 @@ class _TreeParser:
         self.steps: list[ScheduleStep | Call] = []
 
     def take(self, words: LineTokens, line: int) -> None:
-        """Read one line."""
         if not words.peek():
             return
         first, self.line = words.next(), line
