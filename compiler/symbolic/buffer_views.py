@@ -55,8 +55,7 @@ def moves(
             the same order at all.
         sizes: elements of the buffer at each point.
 
-    Raises:
-        OtherBox: a tensor that is no such box.
+    Raises OtherBox for a tensor that is no such box.
     """
     edge = edge_of(registers)
     filling = [

@@ -90,8 +90,7 @@ def for_lengths(
         constants: for those that depend on a length.
         real: element type of numbers by which means differ from length to length.
 
-    Raises:
-        UnsupportedModel: every reason why there is no such graph.
+    Raises UnsupportedModel with every reason why there is no such graph.
     """
     edge = edge_of(registers)
     graphs = {edge: _at(make, registers, edge)}

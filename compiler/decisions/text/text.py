@@ -181,7 +181,6 @@ class _TreeParser:
         self.homes.append(Home(name, found, address, (), passed, self.line))
 
     def read_step(self, words: LineTokens) -> None:
-        del words
         self.steps.append(ScheduleStep((), line=self.line))
 
     def _open(self) -> ScheduleStep:

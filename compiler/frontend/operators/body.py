@@ -320,7 +320,6 @@ class PassBody(Body):
         return Tensor(self, self._make.rounded(np.asarray(numbers), kind))
 
     def _folded(self, node: ir.Node) -> list[Tensor] | None:
-        del node
         return None
 
 
