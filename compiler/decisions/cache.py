@@ -63,8 +63,15 @@ class NetworkDecision:
     """What was given up, with the reason."""
 
 
-_DOCUMENT = TypeAdapter(tuple[tuple[Field, ...], NetworkDecision])
-"""The fields that were read for a decision, and the decision."""
+@dataclass(frozen=True)
+class _Document:
+    """A decision, and the fields that were read for it."""
+
+    fields: tuple[Field, ...]
+    decision: NetworkDecision
+
+
+_DOCUMENTS = TypeAdapter(_Document)
 
 
 def decision_of(graph: NestGraph, steps: Sequence[Step], notes: Sequence[str]) -> NetworkDecision:
@@ -129,7 +136,9 @@ class Decisions:
         if len(self.kept) > self.most:
             self.kept.popitem(last=False)
         if self.shelf is not None:
-            self.shelf.put(name, _DOCUMENT.dump_json((fields, decision)).decode())
+            # Over several lines, as sealed files are.
+            content = _DOCUMENTS.dump_json(_Document(fields, decision), indent=1)
+            self.shelf.put(name, content.decode())
 
     def _starts(self, key: str) -> Iterator[str]:
         """Of all decisions with this key, what was read, one after the other."""
@@ -148,11 +157,11 @@ class Decisions:
         if text is None:
             return None
         try:
-            fields, decision = _DOCUMENT.validate_json(text)
+            found = _DOCUMENTS.validate_json(text)
         except ValueError:  # another version has written it
             return None
-        self.fields[name.rpartition(".")[0]] = fields
-        return decision
+        self.fields[name.rpartition(".")[0]] = found.fields
+        return found.decision
 
 
 def _hashed(*parts: str) -> str:

@@ -148,11 +148,8 @@ class GroupCosts:
         return sorted(self.search.candidates(group), key=lambda s: s.estimate.total)
 
     def estimated(self, schedule: Schedule) -> Schedule:
-        """`schedule` with the estimate that the search has of it, or would have.
-
-        Raises:
-            Unwalkable, Unholdable: the group cannot be cut like this.
-        """
+        """`schedule` with the estimate that the search has of it, or would have; raises Unwalkable
+        or Unholdable where the group cannot be cut like this."""
         for other in self._schedules_by_outline(schedule.group):
             if schedule.same(other):
                 return other.of(schedule.group)

@@ -65,14 +65,7 @@ def forms_of(
     plan: LayerPlan, first: int, works: Works, arch: Arch
 ) -> tuple[tuple[FormReport, ...], str]:
     """Engines, forms and loops of all operators of a layer, and how the largest tile of each of its
-    products lies on the array.
-
-    Args:
-        plan: of the layer.
-        first: origin of its first operator in the program.
-        works: of the program.
-        arch: the machine.
-    """
+    products lies on the array; `first`: origin of its first operator in the program."""
     layer, made, arrays = plan.tiled.layer, list[FormReport](), list[str]()
     extents = needs(layer, *symbolic(plan.tiled)).loops
     for compute in plan.computes:

@@ -106,15 +106,9 @@ class GroupReport:
 
 
 def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupReport, ...]:
-    """The groups of `result` in order; prices alternatives, which takes about as long as compiling.
-
-    Args:
-        result: of compiling for `arch`.
-        arch: the machine.
-        reason: why this partition was taken where estimates would have preferred another.
-
-    Raises ValueError for a result that has lost its search.
-    """
+    """The groups of `result`, of compiling for `arch`, in order; prices alternatives, which takes
+    about as long as compiling. `reason`: why this partition was taken where estimates would have
+    preferred another. Raises ValueError for a result that has lost its search."""
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
     neighbours = Neighbours(result.search, result.decisions, reason, result.trials)

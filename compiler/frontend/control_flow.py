@@ -279,10 +279,7 @@ MOST_SELECTED = 32
 def unfold(node: ir.Node, version: int, unfolding: Unfolding) -> bool:
     """Put what `node` does behind it, as plain nodes, and remove it; whether that can be.
 
-    Args:
-        node: in a graph; types and shapes of its inputs are known.
-        version: operator set of its bodies.
-        unfolding: operators that its rounds may have.
+    Types and shapes of its inputs are known; `version` is the operator set of its bodies.
     """
     rules = {"Loop": _unfold_loop, "Scan": _unfold_scan, "If": _unfold_if}
     if not is_op(node, *rules):

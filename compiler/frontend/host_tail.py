@@ -103,12 +103,8 @@ class _HostTail:
 
 def set_tail_apart(model: ir.Model, load: Callable[[onnx.ModelProto, str], ir.Model]) -> str | None:
     """Let one node stand for what follows operators of data-dependent size, where the host may do
-    all of that; else say why not. None where there is nothing to say.
-
-    Args:
-        model: walked by the loader; every input has a static shape.
-        load: gives shapes to a model of what follows on the largest sizes.
-    """
+    all of that; else say why not. None where there is nothing to say. `load` gives shapes to a
+    model of what follows on the largest sizes."""
     graph = model.graph
     part = _data_dependent_tail(graph)
     if part is None:

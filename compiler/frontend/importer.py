@@ -81,7 +81,6 @@ class Load:
     for which too few are left is the host's. A thousand take a few seconds to compile."""
 
     def apply(self, proto: onnx.ModelProto, name: str) -> ir.Model:
-        """As `load`."""
         return load(proto, name, self)
 
 

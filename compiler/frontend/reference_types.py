@@ -161,7 +161,7 @@ def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
     Where its inference leaves an extent open, the node is run on zeros and on ones: an extent that
     both give does not depend on numbers. Raises ValueError with the reason where it refuses.
     """
-    proto = _single_node_proto(node, opsets)
+    proto = single_node_model(node, opsets)
     session = open_session(proto)
     ports = {port.name: port for port in session.get_outputs()}
     shapes = {name: port.shape for name, port in ports.items()}
@@ -202,7 +202,7 @@ def lacks_kernel(why: Exception) -> bool:
     return isinstance(why, native.NotImplemented) or _UNREGISTERED in str(why)
 
 
-def _single_node_proto(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelProto:
+def single_node_model(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelProto:
     """`node` as a model: what it reads are inputs, except for small constants."""
     inputs: list[onnx.ValueInfoProto] = []
     constants: list[onnx.TensorProto] = []

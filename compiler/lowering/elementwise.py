@@ -100,6 +100,7 @@ PARAMETERS = Registry(
         "Elu": ("elu", (("alpha", 1.0),)),
         "Selu": ("selu", (("alpha", 1.6732632), ("gamma", 1.0507010))),
         "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+        "IsInf": ("is_inf", (("detect_negative", 1.0), ("detect_positive", 1.0))),
     },
 )
 
@@ -162,12 +163,6 @@ def modulo(node: Node) -> None:
 def bit_shift(node: Node) -> None:
     """y = the bits of a, shifted left or right by b."""
     node.step("", f"shift_{str(node.attribute('direction')).lower()}", *_operands(node, 2))
-
-
-def is_inf(node: Node) -> None:
-    """y = whether x is infinite, in the given direction."""
-    asked = [float(node.attribute(f"detect_{sign}", 1)) for sign in ("negative", "positive")]
-    node.step("", "is_inf", node.tensor(0), parameters=tuple(asked))
 
 
 def power(node: Node) -> None:
@@ -333,6 +328,6 @@ def _along_axis(node: Node, position: int) -> Tensor:
 TABLE: dict[str, Lowering] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary),
     **dict.fromkeys(PARAMETERS, unary), "Gelu": gelu, "Mod": modulo, "BitShift": bit_shift,
-    "IsInf": is_inf, "Pow": power, "Where": where, "Clip": clip, "Cast": cast,
+    "Pow": power, "Where": where, "Clip": clip, "Cast": cast,
     "Softsign": softsign, "QuantizeLinear": quantize, "DequantizeLinear": dequantize,
 }  # fmt: skip

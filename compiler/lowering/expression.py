@@ -7,13 +7,13 @@ indexed by the loops that it depends on; a sum of products is one nest, for the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from compiler.errors import UnsupportedModel, at_node, operator_name
+from compiler.frontend.operators.body import Body
+from compiler.frontend.operators.body import Tensor as BodyTensor
 from compiler.frontend.operators.definitions import Expressed, expressed
 from compiler.frontend.operators.expression import (
     AffineIndex,
@@ -27,9 +27,9 @@ from compiler.frontend.operators.expression import (
     positions,
 )
 from compiler.frontend.operators.functions import expression_in
-from compiler.frontend.rewrite import Array, static_shape
+from compiler.frontend.rewrite import Array
 from compiler.lowering.elementwise import BINARY, UNARY
-from compiler.lowering.node import Node, NoNest
+from compiler.lowering.node import Node, NoNest, numpy_type
 from compiler.tensor_ir.nest import Access, Affine, Dim, Nest, Tensor
 from simmodel.arch.element_types import is_float
 
@@ -108,84 +108,48 @@ def _affine(position: AffineIndex, loops: tuple[str, ...]) -> Affine:
 
 _SPELLED = {function: op for table in (BINARY, UNARY) for op, function in table.items()}
 _SPELLED["pow"] = "Pow"
-_REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd",
-               "mean": "ReduceMean"}  # fmt: skip
 
 
-class NodeWriter:
-    """Collects ONNX nodes and constants that compute a node's result; every name starts with that
-    of the result."""
+def written_expression(b: Body, node: ir.Node, definition: Expressed) -> BodyTensor:
+    """The result of `node`, which `b` makes; every value before has one axis for each index."""
+    made, names = expressed(node, definition), definition.signature.names(len(node.inputs))
+    given = dict(zip(names, b.node.inputs, strict=True))
+    kind, axes = numpy_type(node.outputs[0]), [*made.extents]
 
-    def __init__(self, node: ir.Node) -> None:
-        self.node = node
-        self.out = str(node.outputs[0].name)
-        self.nodes: list[NodeProto] = []
-        self.constants: list[TensorProto] = []
+    def number(value: float) -> BodyTensor:
+        return b.constant(np.full((1,) * len(axes), value), kind)
 
-    def constant(self, numbers: object, dtype: Any = None) -> str:
-        """Name of a constant, by default of numpy's own type for `numbers`."""
-        name = f"{self.out}.constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(numbers, dtype), name))
-        return name
-
-    def op(self, kind: str, inputs: list[str], out: str | None = None, **attributes: Any) -> str:
-        """Name of the result of a node."""
-        name = out or f"{self.out}.step{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
-        return name
-
-
-class ExpressionWriter(NodeWriter):
-    """A node as nodes of ONNX's own operators; every value has one axis for each index."""
-
-    def __init__(self, node: ir.Node, definition: Expressed) -> None:
-        super().__init__(node)
-        self.made = expressed(node, definition)
-        names = definition.signature.names(len(node.inputs))
-        self.inputs = dict(zip(names, node.inputs, strict=True))
-        assert node.outputs[0].dtype is not None
-        self.kind = node.outputs[0].dtype.numpy()
-
-    def result(self) -> None:
-        """The output, in the order of its own indices."""
-        extents = self.made.extents
-        wide = [n if index in self.made.indices else 1 for index, n in extents.items()]
-        value = self.op("Expand", [self._term(self.made.term), self.constant(wide, np.int64)])
-        order = [[*extents].index(index) for index in self.made.indices]
-        rest = [axis for axis in range(len(extents)) if axis not in order]
-        turned = self.op("Transpose", [value], perm=[*order, *rest])
-        self.op("Reshape", [turned, self.constant(self.made.shape, np.int64)], self.out)
-
-    def _term(self, term: Term) -> str:
-        if isinstance(term, Number):
-            return self.constant(np.full((1,) * len(self.made.extents), term.value), self.kind)
-        if isinstance(term, Read):
-            return self._gather_read(term)
-        if isinstance(term, Apply):
-            operands = [self._term(each) for each in term.operands]
-            if term.function == "square":
-                return self.op("Mul", [*operands, *operands])
-            if term.function == "rsqrt":
-                return self.op("Reciprocal", [self.op("Sqrt", operands)])
-            if term.function not in _SPELLED:
-                at = at_node(self.node.name, operator_name(self.node.op_type, self.node.domain))
-                raise UnsupportedModel(f"{at}: ONNX, so the host, has no operator {term.function}")
-            return self.op(_SPELLED[term.function], operands)
-        axes = [[*self.made.extents].index(index) for index in term.indices]
-        inner = [self._term(term.body), self.constant(axes, np.int64)]
-        return self.op(_REDUCTIONS[term.how], inner, keepdims=1)
-
-    def _gather_read(self, read: Read) -> str:
-        value = self.inputs[read.tensor]
+    def read(term: Read) -> BodyTensor:
+        value = given[term.tensor]
         assert value is not None
-        shape = static_shape(value)
-        grids, inside = positions(read, shape, self.made.extents)
-        flat: Array = np.zeros((1,) * len(self.made.extents), np.int64)
-        for grid, extent in zip(grids, shape, strict=True):
+        x = BodyTensor(b, value)
+        grids, inside = positions(term, x.shape, made.extents)
+        flat: Array = np.zeros((1,) * len(axes), np.int64)
+        for grid, extent in zip(grids, x.shape, strict=True):
             flat = flat * extent + grid
-        line = self.op("Reshape", [str(value.name), self.constant([-1], np.int64)])
-        found = self.op("Gather", [line, self.constant(flat, np.int64)])
-        if read.pad is None:
-            return found
-        outside = self.constant(np.full((1,) * len(self.made.extents), read.pad), self.kind)
-        return self.op("Where", [self.constant(inside, np.bool_), found, outside])
+        found = b.one("Gather", b.reshape(x, [-1]), flat)
+        return found if term.pad is None else b.one("Where", inside, found, number(term.pad))
+
+    def written(term: Term) -> BodyTensor:
+        if isinstance(term, Number):
+            return number(term.value)
+        if isinstance(term, Read):
+            return read(term)
+        if isinstance(term, Reduction):
+            over = [axes.index(index) for index in term.indices]
+            return b.reduce(term.how.capitalize(), written(term.body), over)
+        operands = [written(each) for each in term.operands]
+        if term.function == "square":
+            return operands[0] * operands[0]
+        if term.function == "rsqrt":
+            return b.one("Reciprocal", b.one("Sqrt", *operands))
+        if term.function not in _SPELLED:
+            at = at_node(node.name, operator_name(node.op_type, node.domain))
+            raise UnsupportedModel(f"{at}: ONNX, so the host, has no operator {term.function}")
+        return b.one(_SPELLED[term.function], *operands)
+
+    wide = [n if index in made.indices else 1 for index, n in made.extents.items()]
+    order = [axes.index(index) for index in made.indices]
+    rest = [axis for axis in range(len(axes)) if axis not in order]
+    turned = b.transpose(b.one("Expand", written(made.term), wide), *order, *rest)
+    return b.reshape(turned, made.shape)

@@ -8,20 +8,26 @@ go to the host together; the payload is the nodes between their inputs and outpu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
+from compiler.errors import operator_name
 from compiler.frontend.control_flow import reads
 from compiler.frontend.host_tail import TAIL, written_tail
+from compiler.frontend.operators.body import Body, PassBody, Tensor
+from compiler.frontend.operators.definitions import Table, build, defines
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.quantization.integer_operators import WINDOW
-from compiler.frontend.rewrite import ARCHGEN, has_body, int_attr, required, static_shape
-from compiler.lowering.expression import ExpressionWriter, NodeWriter
+from compiler.frontend.reference_types import single_node_model
+from compiler.frontend.rewrite import ARCHGEN, Array, has_body, int_attr, replace_outputs
+from compiler.lowering.expression import written_expression
 from compiler.lowering.node import nest_shape
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from compiler.tensor_ir.rewrite import reads_of, writes_of
@@ -29,104 +35,91 @@ from simmodel.arch.dtype import NUMPY, limits
 
 # This compiler's own operators said in ONNX's, for a host that knows only those.
 
+OWN: Table = {}
 
-class _Quantized(NodeWriter):
+
+@defines(OWN, "Silu", domain=ARCHGEN)
+def silu(b: Body, x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return x * b.one("Sigmoid", x)
+
+
+@defines(OWN, "QConv", "QConvTranspose", "QMatMul", domain=ARCHGEN)
+def integer_product(
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, *, y_type: str = "int8", **said: Any
+) -> Tensor:
     """A product of integers as one of real numbers between conversions."""
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        found = self.node.attributes.get(name)
-        return default if found is None else found.value
-
-    def dequantized(self, position: int, prefix: str, axis: int) -> str:
-        """Real numbers of an operand, whose zero points have its own element type. Weights of
-        groups that share an axis share what stands on it."""
-        value = required(self.node, position)
-        assert value.dtype is not None
-        kinds = {"scale": np.float32, "zero": value.dtype.numpy()}
-        given = [np.atleast_1d(self.attribute(f"{prefix}_{n}", n == "scale")) for n in kinds]
-        pair = np.broadcast_arrays(*(numbers[: static_shape(value)[axis]] for numbers in given))
-        shape = () if pair[0].size == 1 else (-1,)
-        numbers = zip(pair, kinds.values(), strict=True)
-        parameters = [self.constant(each.reshape(shape), kind) for each, kind in numbers]
-        return self.op("DequantizeLinear", [str(value.name), *parameters], axis=axis)
-
-    def bias(self, prefixes: tuple[str, str]) -> str:
-        """Real numbers of an int32 bias, which counts in units of the products."""
-        a, b = (np.asarray(self.attribute(f"{p}_scale", 1.0), np.float32) for p in prefixes)
-        unit = np.broadcast_to((a * b).reshape(-1), static_shape(required(self.node, 2))[-1:])
-        real = self.op("Cast", [str(required(self.node, 2).name)], to=TensorProto.FLOAT)
-        return self.op("Mul", [real, self.constant(np.ascontiguousarray(unit))])
-
-    def finish(self, real: str) -> None:
-        """From real numbers to the result's type and bounds."""
-        kind = str(self.attribute("y_type", "int8"))
-        if kind == "float32":
-            self.op("Identity", [real], self.out)
-        elif kind == "int32":
-            whole = self.op("Round", [real])
-            self.op("Cast", [whole], self.out, to=TensorProto.INT32)
-        else:
-            zero, step = self.attribute("y_zero", 0), np.float32(self.attribute("y_scale"))
-            ends = zip(("clip_lo", "clip_hi"), limits(kind), strict=True)
-            bounds = tuple(self.attribute(name, end) for name, end in ends)
-            if bounds != limits(kind):  # as real numbers: of 16-bit integers there is no kernel
-                reals = (self.constant(step * np.float32(bound - zero)) for bound in bounds)
-                real = self.op("Clip", [real, *reals])
-            parameters = [self.constant(step), self.constant(zero, NUMPY[kind])]
-            self.op("QuantizeLinear", [real, *parameters], self.out)
+    kind = b.node.op_type.removeprefix("Q")
+    columns = {"Conv": 0, "ConvTranspose": 1}.get(kind, len(w.shape) - 1)
+    sides = ("a", "b") if kind == "MatMul" else ("x", "w")
+    scales = [np.array(said.get(f"{side}_scale", 1.0), np.float32, ndmin=1) for side in sides]
+    zeros = [np.array(said.get(f"{side}_zero", 0), ndmin=1) for side in sides]
+    operands = [
+        _dequantized(b, *each) for each in zip((x, w), scales, zeros, (1, columns), strict=True)
+    ]
+    if bias is not None:  # an int32 one counts in units of the products
+        unit = np.broadcast_to(scales[0] * scales[1], bias.shape[-1:])
+        operands.append(b.cast(bias, np.float32) * np.ascontiguousarray(unit))
+    if kind == "MatMul":
+        made = reduce(add, operands[2:], operands[0] @ operands[1])
+    else:
+        made = b.one(kind, *operands, **{name: said[name] for name in WINDOW if name in said})
+    if y_type == "float32":
+        return made
+    if y_type == "int32":
+        return b.cast(b.one("Round", made), np.int32)
+    zero, step = said.get("y_zero", 0), np.float32(said["y_scale"])
+    ends = zip(("clip_lo", "clip_hi"), limits(y_type), strict=True)
+    bounds = tuple(said.get(name, end) for name, end in ends)
+    if bounds != limits(y_type):  # as real numbers: of 16-bit integers there is no kernel
+        reals = (b.constant(step * np.float32(bound - zero)) for bound in bounds)
+        made = b.one("Clip", made, *reals)
+    return b.one("QuantizeLinear", made, b.constant(step), b.constant(zero, NUMPY[y_type]))
 
 
-def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
+def _dequantized(b: Body, x: Tensor, scale: Array, zero: Array, axis: int) -> Tensor:
+    """Real numbers of an operand, whose zero points have its own element type. Weights of groups
+    that share an axis share what stands on it."""
+    pair = np.broadcast_arrays(*(numbers[: x.shape[axis]] for numbers in (scale, zero)))
+    shape = () if pair[0].size == 1 else (-1,)
+    factor, point = (numbers.reshape(shape) for numbers in pair)
+    return b.one("DequantizeLinear", x, factor, b.constant(point, x.dtype), axis=axis)
+
+
+def standard(
+    node: ir.Node, opsets: Mapping[str, int]
+) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """`node` as nodes of ONNX's own operators, and the constants that these read."""
     definition = expression_in(node)
-    if definition is not None and not onnx.defs.has(node.op_type, node.domain):
-        expression = ExpressionWriter(node, definition)
-        expression.result()
-        return expression.nodes, expression.constants
-    if node.domain != ARCHGEN:
+    expression = definition is not None and not onnx.defs.has(node.op_type, node.domain)
+    if not expression and node.domain != ARCHGEN:
         return [ir.to_proto(node)], []
     if node.op_type == TAIL:
         return written_tail(node)
-    write = _Quantized(node)
-    if node.op_type == "Silu":
-        x = str(required(write.node, 0).name)
-        write.op("Mul", [x, write.op("Sigmoid", [x])], write.out)
+    graph = ir.from_proto(single_node_model(node, opsets)).graph
+    given, alone = {*graph.initializers}, graph[0]
+    alone.name = f"{alone.outputs[0].name}.host"
+    body = PassBody(alone, grouped=False)
+    made: list[Tensor | None]
+    if expression and definition is not None:
+        made = [written_expression(body, node, definition)]
     else:
-        write.finish(_product(write))
-    return write.nodes, write.constants
-
-
-def _product(write: _Quantized) -> str:
-    """Real numbers of a product, with its bias."""
-    kind = write.node.op_type.removeprefix("Q")
-    columns = {"Conv": 0, "ConvTranspose": 1}.get(
-        kind, len(static_shape(required(write.node, 1))) - 1
-    )
-    one, other = names = ("a", "b") if kind == "MatMul" else ("x", "w")
-    operands = [write.dequantized(0, one, 1), write.dequantized(1, other, columns)]
-    bias = [write.bias(names)] if len(write.node.inputs) > 2 else []
-    if kind == "MatMul":
-        made = write.op(kind, operands)
-        return write.op("Add", [made, *bias]) if bias else made
-    window = {name: value for name in WINDOW if (value := write.attribute(name)) is not None}
-    return write.op(kind, [*operands, *bias], **window)
+        made = build(alone, OWN[operator_name(node.op_type, node.domain)], body)
+    replace_outputs(alone, [each.ir for each in made if each is not None])
+    new = (value for name, value in graph.initializers.items() if name not in given)
+    return [ir.to_proto(each) for each in graph], [
+        ir.to_proto(value.const_value) for value in new if value.const_value is not None
+    ]
 
 
 # Payloads: nodes of a model cut out as a small model of their own, for the host to run.
 
 
 def payload_of(
-    nodes: Sequence[ir.Node], model: ir.Model, outputs: Sequence[ir.Value] | None = None
+    nodes: Sequence[ir.Node], model: ir.Model, outputs: Sequence[ir.Value]
 ) -> tuple[bytes, tuple[str, ...]]:
-    """A serialized model of `nodes`, and the names of its inputs in order.
-
-    Args:
-        nodes: in an order in which they can run.
-        model: where they come from.
-        outputs: results of the payload; default: the named ones of the last node.
-    """
-    if outputs is None:
-        outputs = [output for output in nodes[-1].outputs if output.name]
+    """A serialized model of `nodes`, which are in an order in which they can run, with these
+    `outputs`, and the names of its inputs in order."""
     made = {str(o.name) for node in nodes for o in node.outputs}
     inputs: dict[str, ir.Value] = {}
     constants: dict[str, ir.Value] = {}
@@ -136,11 +129,11 @@ def payload_of(
         target[str(value.name)] = value
     initializers = [_initializer(value) for value in constants.values()]
     protos: list[onnx.NodeProto] = []
+    versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
     for node in nodes:
-        found, more = standard(node)
+        found, more = standard(node, versions)
         protos += found
         initializers += more
-    versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
     if len(nodes) == 1 and has_body(nodes[0]):  # a body keeps the opset of the file
         versions[""] = nodes[0].version or versions[""]
     ports, read = _ports(inputs.values(), given=True)

@@ -49,21 +49,15 @@ class Lower(LoweringLimits):
     """Nests of every node of a graph; what has none becomes a call to the host."""
 
     def apply(self, model: ir.Model, real: str) -> NestGraph:
-        """As `lower`."""
         return lower(model, real, self)
 
 
 def lower(model: ir.Model, real: str, limits: LoweringLimits | None = None) -> NestGraph:
-    """Nests of every node of `model`, which the graph passes have prepared.
+    """Nests of every node of `model`, which the graph passes have prepared; `real` is the element
+    type that floating-point values have in memory.
 
-    Args:
-        model: static shapes, normalized operators.
-        real: element type that floating-point values have in memory.
-        limits: default the usual ones.
-
-    Raises:
-        UnsupportedModel: operators that have neither a nest nor a meaning outside this compiler,
-            or values of types that no machine stores.
+    Raises UnsupportedModel for operators that have neither a nest nor a meaning outside this
+    compiler, and for values of types that no machine stores.
     """
     graph, limits = model.graph, limits or LoweringLimits()
     build = NestGraphBuilder(str(graph.name or "model"), real)

@@ -47,16 +47,13 @@ class Node:
 
     @property
     def op(self) -> str:
-        """Operator type."""
         return self.node.op_type
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Value of an attribute, or `default`."""
         found = self.node.attributes.get(name)
         return default if found is None else found.value
 
     def has(self, position: int) -> bool:
-        """Whether input `position` is given."""
         return position < len(self.node.inputs) and self.node.inputs[position] is not None
 
     def value(self, position: int) -> ir.Value:
@@ -98,7 +95,6 @@ class Node:
         return str(self.node.outputs[0].name)
 
     def shape(self, position: int = 0) -> tuple[int, ...]:
-        """Shape of result `position`."""
         return nest_shape(self.node.outputs[position])
 
     def dtype(self, position: int = 0) -> str:

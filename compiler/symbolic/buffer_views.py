@@ -54,10 +54,8 @@ def moves(
         views: the tensors in the buffer at each point, the upper edge among them; the same and in
             the same order at all.
         sizes: elements of the buffer at each point.
-        registers: the lengths.
 
-    Raises:
-        OtherBox: a tensor that is no such box.
+    Raises OtherBox for a tensor that is no such box.
     """
     edge = edge_of(registers)
     filling = [

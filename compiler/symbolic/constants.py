@@ -248,14 +248,8 @@ def mean_scale_of(
     name: str, dims: Sequence[Dim], registers: Sequence[Register], real: str
 ) -> tuple[Tensor, Tensor] | str:
     """Elements at the maximum over actual elements of a mean over `dims`, which corrects it at
-    shorter lengths: a table called after `name`, and its row; or a reason in words.
-
-    Args:
-        name: of the mean.
-        dims: what it adds up, with their counts.
-        registers: the lengths.
-        real: element type.
-    """
+    shorter lengths: a table of type `real` called after `name`, and its row; or a reason in
+    words."""
     used = {term for dim in dims if dim.count is not None for term, _ in dim.count.terms}
     on = [register for register in registers if register.name in used]
     spans = [np.arange(register.low, register.high + 1) for register in on]

@@ -86,13 +86,11 @@ def for_lengths(
 
     Args:
         make: the network at one point.
-        registers: the lengths.
         host: runs host nodes, to compare what is computed.
         constants: for those that depend on a length.
         real: element type of numbers by which means differ from length to length.
 
-    Raises:
-        UnsupportedModel: every reason why there is no such graph.
+    Raises UnsupportedModel with every reason why there is no such graph.
     """
     edge = edge_of(registers)
     graphs = {edge: _at(make, registers, edge)}

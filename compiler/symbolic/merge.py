@@ -61,8 +61,7 @@ def merge_graphs(
         constants: for those that depend on a length.
         real: element type of numbers by which means differ from length to length.
 
-    Raises:
-        UnsupportedModel: every reason why there is none.
+    Raises UnsupportedModel with every reason why there is none.
     """
     edge = edge_of(registers)
     merge = _GraphMerge(graphs, registers, edge, constants, real)

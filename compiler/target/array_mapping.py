@@ -60,12 +60,10 @@ class Roles:
 
     @property
     def col(self) -> int | None:
-        """The column loop, where there is one."""
         return self.cols[0] if self.cols else None
 
     @property
     def k(self) -> int | None:
-        """The reduction loop, where there is one."""
         return self.inner[0] if self.inner else None
 
 

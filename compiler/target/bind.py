@@ -93,7 +93,7 @@ def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:
     plain = nest.function == "move" and nest.elementwise and nest.parameters == ()
     kept = source == tensors[nest.tensor].dtype and (nest.scale, nest.zero) == (None, 0)
     raw = read.scale is None and read.zero == 0
-    return plain and kept and raw and nest.low == -math.inf and nest.high == math.inf
+    return plain and kept and raw and nest.unclipped
 
 
 def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
@@ -135,7 +135,6 @@ class Bind:
         )
 
     def bound(self, layer: Layer, arch: Arch) -> Layer:
-        """One layer, bound."""
         # Only depthwise products have several ways.
         wanted = self.depthwise
         ways = (

@@ -135,7 +135,6 @@ class Facts:
         self._of_group = Latest[dict[str, Passing]](lambda _: {})
 
     def layer(self, layer: Layer) -> LayerFacts:
-        """Facts of one layer."""
         found = self.layers.get(id(layer))
         if found is None:
             found = self.layers[id(layer)] = LayerFacts(layer, self.arch)

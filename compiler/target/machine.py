@@ -171,7 +171,7 @@ def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
     source, target = tensors[nest.operands[0].tensor].dtype, tensors[nest.tensor].dtype
     if nest.bias is not None:
         wanted.add("bias")
-    if nest.low > -math.inf or nest.high < math.inf:
+    if not nest.unclipped:
         wanted.add("clip")
     integer_result = not is_float(target) and target != accumulator_of(source)
     if nest.multiplier is not None or nest.scale is not None or integer_result:
@@ -265,8 +265,8 @@ def joins_in_place(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
     if nest.reduce in ("max", "min"):
         return True
     names = (nest.tensor, *(access.tensor for access in nest.operands))
-    unclipped = nest.low == -math.inf and nest.high == math.inf
-    return unclipped and computes_exactly(nest, {name: tensors[name].dtype for name in names})
+    kinds = {name: tensors[name].dtype for name in names}
+    return nest.unclipped and computes_exactly(nest, kinds)
 
 
 def form_of(nest: Nest, engine: str = "vector") -> str:

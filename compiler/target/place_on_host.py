@@ -65,7 +65,6 @@ class PlaceOnHost:
         self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
         reasons: Mapping[str, str],
     ) -> NestGraph:  # fmt: skip
-        """`graph` with the nests that compute any of `reasons` on the host."""
         steps: dict[int, Step] = dict(enumerate(graph.steps))
         places = {s.tensor: n for n, s in steps.items() if isinstance(s, Nest)}
         refused: list[str] = []
@@ -74,25 +73,20 @@ class PlaceOnHost:
                 if step.pick is not None and not self._keeps(step.kind):
                     continue
                 step = steps[number] = replace(step, pick=None)
-                reason = _refused_by_host(step, refusal) if self.allowed else step.reason
-                if reason is not None:
-                    refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
+                why = _refused_by_host(step, refusal) if self.allowed else step.reason
+            elif step.tensor not in reasons or steps.get(number) is not step:
                 continue
-            reason = reasons.get(step.tensor)
-            if reason is None or steps.get(number) is not step:
-                continue
-            found = fallback(step) if self.allowed else None
-            if found is None:
-                refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
-                continue
-            host, gone = found
-            why = _refused_by_host(replace(host, reason=reason), refusal)
+            elif (found := fallback(step) if self.allowed else None) is None:
+                why = reasons[step.tensor]
+            else:
+                host = replace(found[0], reason=reasons[step.tensor])
+                why = _refused_by_host(host, refusal)
+                taken = sorted(places[nest.tensor] for nest in found[1])
+                for place in taken:
+                    steps.pop(place, None)
+                steps[taken[-1]] = host
             if why is not None:
                 refused.append(f"{at_node(step.origin, step.kind)}: {why}")
-            taken = sorted(places[nest.tensor] for nest in gone)
-            for place in taken:
-                steps.pop(place, None)
-            steps[taken[-1]] = replace(host, reason=reason)
         if refused:
             raise UnsupportedModel(
                 f"{len(refused)} operators cannot run on {arch.name}:\n  " + "\n  ".join(refused)
@@ -107,7 +101,6 @@ class PlaceOnHost:
         self, made: NestGraph, graph: NestGraph, arch: Arch, *given: object, **named: object
     ) -> None:
         """The contract of every graph of nests, all of which the machine runs."""
-        del graph, given, named
         check_nests(made)
         for step in made.steps:
             reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None

@@ -33,12 +33,8 @@ def code(scale: float | None, zero: int, dtype: str = "fp32") -> Operand:
 
 
 def computes_exactly(nest: Nest, kinds: Mapping[str, str]) -> bool:
-    """Whether all of `nest` is computed in integers.
-
-    Args:
-        nest: an operator.
-        kinds: element types of its operands and its result, by tensor.
-    """
+    """Whether all of `nest` is computed in integers, where its operands and its result have these
+    `kinds` of elements, by tensor."""
     if nest.contraction or nest.bias is not None or nest.multiplier is not None:
         return False
     read = (code(access.scale, access.zero, kinds[access.tensor]) for access in nest.operands)

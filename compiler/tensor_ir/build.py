@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 
-import ml_dtypes
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -34,7 +33,7 @@ from compiler.tensor_ir.nest import (
     order_of,
     row_major,
 )
-from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.dtype import NAMES, NUMPY, largest
 from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 from simmodel.isa.region import replace
@@ -171,7 +170,6 @@ class NestGraphBuilder:
     def graph(
         self, inputs: tuple[str, ...], outputs: tuple[str, ...], ports: dict[str, str]
     ) -> NestGraph:
-        """The finished graph."""
         return NestGraph(
             self.name, self.tensors, self.buffers, tuple(self.steps), inputs, outputs, ports
         )
@@ -199,11 +197,10 @@ def within(data: Array, dtype: str) -> Array:
     """Real values limited to the range of `dtype`: stand-ins for infinity stay finite."""
     if not is_float(dtype) or not np.issubdtype(data.dtype, np.floating):
         return data
-    largest = float(ml_dtypes.finfo(NUMPY[dtype]).max)  # type: ignore[no-untyped-call]
-    if data.size and -largest <= data.min() and data.max() <= largest:
+    most = largest(dtype)
+    if data.size and -most <= data.min() and data.max() <= most:
         return data
-    finite = np.isfinite(data)
-    return np.where(finite, np.clip(data, -largest, largest), data)
+    return np.where(np.isfinite(data), np.clip(data, -most, most), data)
 
 
 def plain(

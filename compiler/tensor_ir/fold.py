@@ -375,7 +375,6 @@ def _conversions(ir: NestGraph) -> Iterator[Nest]:
 
 
 def _drop_conversions(ir: NestGraph, found: list[tuple[Nest, Nest]]) -> NestGraph:
-    """`ir` without the conversions `found`."""
     tensors, codes = dict(ir.tensors), dict(ir.codes)
     for begin, end in found:
         assert begin.scale is not None

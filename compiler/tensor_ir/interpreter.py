@@ -34,13 +34,7 @@ def run(
 ) -> dict[str, Array]:
     """Outputs of `graph` by name, in their shapes and in the element types of its ports.
 
-    Args:
-        graph: what to run.
-        inputs: one array for each graph input, in its shape.
-        host: runs host nodes; needed when there are any.
-
-    Raises:
-        ValueError: an input is missing or has another shape, or a host node has no host.
+    Raises ValueError where an input is missing or has another shape, or a host node has no host.
     """
     tensors = TensorViews(graph)
     for name in graph.inputs:

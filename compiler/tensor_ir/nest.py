@@ -170,7 +170,6 @@ class Nest:
 
     @property
     def unclipped(self) -> bool:
-        """Whether the result has no limits."""
         return self.low == -math.inf and self.high == math.inf
 
     @property
@@ -297,7 +296,6 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape)
 
     def has_strides(self, strides: tuple[int, ...]) -> bool:
@@ -403,7 +401,6 @@ class NestGraph:
     """Lengths known only at run time; extents are those of their maximum."""
 
     def buffer_of(self, tensor: str) -> str:
-        """Name of the buffer in which a tensor lies."""
         return self.tensors[tensor].storage.buffer
 
 

@@ -105,7 +105,6 @@ class NestRewrite(Omittable):
 
     def ensures(self, made: NestGraph, *given: object, **named: object) -> None:
         """The contract of every graph of nests."""
-        del named
         if made is not given[0]:
             check_nests(made)
 

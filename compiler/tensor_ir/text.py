@@ -185,7 +185,6 @@ class LineTokens:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
     def next(self) -> str:
-        """Take the next token."""
         token = self.peek()
         self.at += 1
         return token

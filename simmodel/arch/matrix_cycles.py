@@ -25,16 +25,14 @@ def _ceil(a: Any, b: Any) -> Any:
 def product_cycles(
     matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions: int = 1, *, behind: bool = False
 ) -> Any:
-    """Cycles for an (m x k) by (k x n) product, `positions` times into the same result.
+    """Whole cycles, an int or an array for arrays, of an (m x k) by (k x n) product, `positions`
+    times into the same result; without the engine's start-up.
 
     Args:
         m, n, k: output pixels, output channels, reduction length of each position.
         positions: kernel positions; packed into the reduction axis where the engine can
             (`im2col`), else each pays its own folds.
         behind: right behind another product: where folds overlap, those of neighbours do as well.
-
-    Returns:
-        Whole cycles, without the engine's start-up: an int, or an array for arrays.
     """
     rate = next((r for t, r in matrix.rate.items() if t == dtype), 1.0)
     if matrix.im2col:
@@ -53,16 +51,14 @@ def product_cycles(
 def depthwise_cycles(
     matrix: Matrix, dtype: str, pixels: int, channels: int, taps: int, *, behind: bool = False
 ) -> int:
-    """Cycles of a depthwise product: each channel's own `taps` inputs times its own weights.
+    """Whole cycles of a depthwise product, each channel's own `taps` inputs times its own weights,
+    without the engine's start-up.
 
     A cube gives each of its columns a channel and that channel's inputs. A systolic array has one
     input for each row, which all columns see: a channel takes a column, and rows of its own for its
     taps. That is a product with block-diagonal weights, without the folds that hold zeros alone.
     Where weights or inputs stay, a fold holds as many channels as the rows have room for; where
     sums stay, the taps of all channels of a fold pass one after another.
-
-    Returns:
-        Whole cycles, without the engine's start-up.
     """
     if matrix.kind != "systolic":
         return int(product_cycles(matrix, dtype, pixels, channels, 1, taps))

@@ -43,6 +43,7 @@ _PER_BYTE = {f"{name}/{per}": value * bits for name, value in _PICOJOULES.items(
              for per, bits in (("B", 1), ("bit", 8))}  # fmt: skip
 _RATES = {f"{name}/{per}": size for per in ("s", "cycle") for name, size in _BYTES.items()}
 _DELAYS = {**_SECONDS, "cycle": 1.0, "cycles": 1.0}
+_YEARS = {"years": 1.0, "year": 1.0, "days": 1 / 365.25}
 _OPERATIONS = {"OPS": 1, "GOPS": 10**9, "TOPS": 10**12, "MOPS": 10**6}
 
 
@@ -81,20 +82,6 @@ def _scaled(
         said = f"unit {unit!r} is not {expected or 'one of ' + ', '.join(units)}"
         raise ValueError(f"{said}{_unit_hint(unit, units) or f'; write {example}'}")
     return _bounded(number * (units[unit] if unit else 1), value, example), unit
-
-
-def _reader(
-    units: Mapping[str, float], example: str, wanted: str, low: float = 0.0, high: float = math.inf
-) -> Callable[[object], float]:
-    """Reads a number of `units`, or a bare one in their base unit, from `low` to `high`."""
-
-    def read(value: object) -> float:
-        amount, _ = _scaled(value, units, example)
-        if not low <= amount <= high:
-            raise ValueError(f"expected {wanted}, got {value!r}")
-        return amount
-
-    return read
 
 
 def parse_bytes(value: object) -> int:
@@ -266,8 +253,18 @@ class _Spelled:
         return _json_schema(self.example)
 
 
-def _not_negative(example: str, units: Mapping[str, float], noun: str) -> _Spelled:
-    return _Spelled(example, _reader(units, f"'{example}'", f"{noun} that is not negative"))
+def _number(
+    units: Mapping[str, float], example: str, wanted: str, low: float = 0.0, high: float = math.inf
+) -> _Spelled:
+    """A number of `units`, or a bare one in their base unit, from `low` to `high`."""
+
+    def read(value: object) -> float:
+        amount, _ = _scaled(value, units, f"'{example}'")
+        if not low <= amount <= high:
+            raise ValueError(f"expected {wanted}, got {value!r}")
+        return amount
+
+    return _Spelled(example, read)
 
 
 Bytes = Annotated[int, _Spelled("512 KiB", parse_bytes)]
@@ -276,32 +273,25 @@ Hertz = Annotated[
     _Spelled("1.2 GHz", parse_hertz),
     PlainSerializer(_spelled_hertz, return_type=float | str, when_used="json"),
 ]
-Energy = Annotated[float, _not_negative("0.2 pJ", _PICOJOULES, "an energy")]
-EnergyPerByte = Annotated[float, _not_negative("4 pJ/bit", _PER_BYTE, "an energy")]
-Power = Annotated[float, _not_negative("30 mW", _MILLIWATTS, "a power")]
-Area = Annotated[float, _not_negative("0.5 mm2", _SQUARE_MILLIMETRES, "an area")]
-Node = Annotated[
-    float, _Spelled("28 nm", _reader(_NANOMETRES, "'28 nm'", "3 nm to 130 nm", 3.0, 130.0))
-]
+Energy = Annotated[float, _number(_PICOJOULES, "0.2 pJ", "an energy that is not negative")]
+EnergyPerByte = Annotated[float, _number(_PER_BYTE, "4 pJ/bit", "an energy that is not negative")]
+Power = Annotated[float, _number(_MILLIWATTS, "30 mW", "a power that is not negative")]
+Area = Annotated[float, _number(_SQUARE_MILLIMETRES, "0.5 mm2", "an area that is not negative")]
+Node = Annotated[float, _number(_NANOMETRES, "28 nm", "3 nm to 130 nm", 3.0, 130.0)]
 """Technology nodes that energies are scaled over."""
-Voltage = Annotated[
-    float, _Spelled("0.8 V", _reader(_VOLTS, "'0.8 V'", "0.3 V to 1.5 V", 0.3, 1.5))
+Voltage = Annotated[float, _number(_VOLTS, "0.8 V", "0.3 V to 1.5 V", 0.3, 1.5)]
+Dollars = Annotated[float, _number(_DOLLARS, "9000 USD", "a price that is not negative")]
+DollarsPerGib = Annotated[
+    float, _number(_DOLLARS_PER_GIB, "4 USD/GiB", "a price that is not negative")
 ]
-Dollars = Annotated[float, _not_negative("9000 USD", _DOLLARS, "a price")]
-DollarsPerGib = Annotated[float, _not_negative("4 USD/GiB", _DOLLARS_PER_GIB, "a price")]
-DollarsPerKwh = Annotated[float, _not_negative("0.15 USD/kWh", {"USD/kWh": 1.0}, "a price")]
-DefectDensity = Annotated[float, _not_negative("0.1 /cm2", _PER_CM2, "a density")]
-Millimetres = Annotated[
-    float, _Spelled("300 mm", _reader({"mm": 1.0}, "'300 mm'", "25 mm to 450 mm", 25.0, 450.0))
+DollarsPerKwh = Annotated[
+    float, _number({"USD/kWh": 1.0}, "0.15 USD/kWh", "a price that is not negative")
 ]
-Years = Annotated[
-    float,
-    _Spelled("3 years", _reader({"years": 1.0, "year": 1.0, "days": 1 / 365.25}, "'3 years'",
-                                "a positive time", _TINY)),
-]  # fmt: skip
+DefectDensity = Annotated[float, _number(_PER_CM2, "0.1 /cm2", "a density that is not negative")]
+Millimetres = Annotated[float, _number({"mm": 1.0}, "300 mm", "25 mm to 450 mm", 25.0, 450.0)]
+Years = Annotated[float, _number(_YEARS, "3 years", "a positive time", _TINY)]
 Operations = Annotated[
-    float,
-    _Spelled("10 GOPS", _reader(_OPERATIONS, "'10 GOPS'", "a positive rate of operations", _TINY)),
+    float, _number(_OPERATIONS, "10 GOPS", "a positive rate of operations", _TINY)
 ]
 
 

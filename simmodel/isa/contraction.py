@@ -22,15 +22,8 @@ Sizes = tuple[int, ...]
 
 
 def contraction(left: Array, left_dims: str, right: Array, right_dims: str, out_dims: str) -> Array:
-    """Sum of products over the dimensions that `out_dims` lacks.
-
-    Args:
-        left, right: operands whose axes are named, one letter each, by `left_dims`, `right_dims`.
-        out_dims: axes of the result, in order.
-
-    Returns:
-        fp32 or fp64 array; exact for integer operands.
-    """
+    """Sum of products over the dimensions that `out_dims`, the axes of the result, lacks; fp32 or
+    fp64, exact for integer operands. Each axis has a letter."""
     left, left_dims = _sum_alone(left, left_dims, right_dims + out_dims)
     right, right_dims = _sum_alone(right, right_dims, left_dims + out_dims)
     inner = [d for d in left_dims if d in right_dims and d not in out_dims]

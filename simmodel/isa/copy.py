@@ -263,11 +263,8 @@ class Indirect(Copy):
             yield "shape", f"{ends} fill {box.shape}, expected {wanted}"
 
     def numbers(self, view: View) -> Array:
-        """The index with negative numbers, which count from the end, resolved.
-
-        Raises:
-            NoSuchRow: one of them names no row of the table.
-        """
+        """The index, whose negative numbers count from the end; raises NoSuchRow where one of them
+        names no row of the table."""
         found, extent = view(self.index), self.table.shape[0]
         wrong = (found < -extent) | (found >= extent)
         if wrong.any():

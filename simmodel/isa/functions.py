@@ -279,7 +279,6 @@ def _rounded(dtype: str) -> Function:
 
 
 def _truth(function: Callable[..., Any], *does: str) -> Function:
-    """A predicate."""
     return Function(
         "simple", lambda *xs: function(*xs).astype(np.float32), whole=function, does=does
     )

@@ -198,11 +198,8 @@ class Operand:
         return tuple(n for n, _ in pairs), tuple(s for _, s in pairs)
 
     def offset(self, axis: int, positions: int) -> int:
-        """Bytes from one element to that `positions` further along `axis`.
-
-        Raises:
-            ValueError: it does not begin at a whole byte.
-        """
+        """Bytes from one element to that `positions` further along `axis`; raises ValueError where
+        that does not begin at a whole byte."""
         whole, rest = divmod(self.strides[axis] * positions, self.per_byte)
         if rest:
             raise ValueError(f"element {positions} of a row of {self.dtype} begins inside a byte")

@@ -178,7 +178,6 @@ class VectorInstruction(VectorFamily):
         return [decode(view(operand), operand) for operand in operands]
 
     def compute(self, values: Sequence[Array], *parameters: float) -> Array:
-        """Its function of `values`."""
         return self.definition().meaning(exact=self.exact)(*values, *parameters)
 
     def store(self, values: Array, view: View) -> None:
@@ -301,7 +300,6 @@ class Window(VectorInstruction):
     MNEMONIC: ClassVar[str] = "vector.window"
     TABLE: ClassVar[dict[str, Function]] = REDUCE
     WEIGHTED: ClassVar[Function] = TERNARY["fma"]
-    """Its function with weights."""
     RANK: ClassVar[int] = 3
     """Dimensions of each operand; further ones of a result are loops."""
 

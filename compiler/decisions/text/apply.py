@@ -39,11 +39,8 @@ def apply_tree(
     """The steps that `tree` describes.
 
     Args:
-        tree: the schedule.
-        graph: the network.
-        parts: its layers and calls of the host as the compiler forms them.
-        costs: for the machine.
-        expected: of each step, where that is known; else the costs is asked.
+        parts: layers and calls of the host of the network as the compiler forms them.
+        expected: of each step, where that is known; else `costs` are asked.
 
     Raises:
         TreeError: the tree is none of this network and machine.

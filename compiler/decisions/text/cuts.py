@@ -22,7 +22,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import OuterLoop, TileLoop
 from compiler.target.array_mapping import kernel_rows, roles
-from compiler.tensor_ir.bounds import Box
+from compiler.tensor_ir.bounds import Box, volume
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.base import near
 from simmodel.arch.record import Arch
@@ -186,7 +186,6 @@ def slicing_of(
 
 def covers(parts: Sequence[Box], shape: tuple[int, ...]) -> bool:
     """Whether disjoint boxes fill a tensor."""
-    volumes = sum(math.prod(size for _, size in part) for part in parts)
     apart = all(
         any(
             low >= other + more or other >= low + size
@@ -195,7 +194,7 @@ def covers(parts: Sequence[Box], shape: tuple[int, ...]) -> bool:
         for n, a in enumerate(parts)
         for b in parts[:n]
     )
-    return apart and volumes == math.prod(shape)
+    return apart and sum(map(volume, parts)) == math.prod(shape)
 
 
 def _splittable(layer: Layer) -> set[int]:
@@ -233,7 +232,6 @@ def _wrong_slabs(
     layer: Layer, sizes: dict[int, int], box: Sequence[int], arch: Arch
 ) -> Iterator[str]:
     """Loops along which a layer without a product over channels cannot be cut."""
-    del arch
     free, grains = free_dims(layer), together(layer)
     for dim, size in sizes.items():
         name, unit = name_of(layer, dim), grains.get(dim, 1)

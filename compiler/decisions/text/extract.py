@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from typing import cast
 
@@ -21,7 +21,7 @@ from compiler.decisions.text.tree import (
 from compiler.memory.on_chip import PlacedGroup
 from compiler.memory.on_chip import Step as Made
 from compiler.schedule.wording import loop_name, name_of
-from compiler.schedule_ir.group import Group, ResidentTensor
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Tiled
 from compiler.tensor_ir.bounds import Box
@@ -74,7 +74,10 @@ def _residents(parts: Sequence[Part]) -> Iterator[Home]:
     groups = [_group_of(part) for part in parts if not isinstance(part, HostNode)]
     makers = {layer.result.name: layer for group in groups for layer in group.layers}
     for group in groups:
-        kept = [_local_home(home, makers) for home in group.residents.values()]
+        kept = []
+        for home in group.residents.values():  # with what every core keeps; nothing where it is one
+            cores = tuple(_cut_spans(makers[home.whole], part) for part in home.cut)
+            kept.append(Home(home.whole, "local", home.address, cores, home.passed))
         shared = [
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
@@ -105,12 +108,6 @@ def _tree_step(part: Part, addresses: bool) -> ScheduleStep | Call:
 
 def _nests(layer: Layer) -> tuple[str, ...]:
     return tuple(nest.tensor for nest in layer.nests)
-
-
-def _local_home(home: ResidentTensor, makers: Mapping[str, Layer]) -> Home:
-    """Where a tensor stays, with what every core keeps; nothing where there is one."""
-    cores = tuple(_cut_spans(makers[home.whole], part) for part in home.cut)
-    return Home(home.whole, "local", home.address, cores, home.passed)
 
 
 def _cut_spans(layer: Layer, part: Box) -> tuple[Span, ...]:

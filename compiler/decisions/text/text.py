@@ -139,7 +139,6 @@ class _TreeParser:
         self.steps: list[ScheduleStep | Call] = []
 
     def take(self, words: LineTokens, line: int) -> None:
-        """Read one line."""
         if not words.peek():
             return
         first, self.line = words.next(), line
@@ -182,7 +181,6 @@ class _TreeParser:
         self.homes.append(Home(name, found, address, (), passed, self.line))
 
     def read_step(self, words: LineTokens) -> None:
-        del words
         self.steps.append(ScheduleStep((), line=self.line))
 
     def _open(self) -> ScheduleStep:

@@ -279,9 +279,8 @@ class FoldSpaceToDepth(GraphPass, Omittable):
             return False
         weights = required(node, 1)
         blocks, numbers = required(node, 0), const(weights)
-        plain = int_attr(node, "group", 1) == 1 and not {*(ints_attr(node, "dilations") or ())} - {
-            1
-        }
+        dilations = {*(ints_attr(node, "dilations") or ())}
+        plain = int_attr(node, "group", 1) == 1 and dilations <= {1}
         found = _blocks(blocks) if numbers is not None and numbers.ndim == 4 and plain else None
         if found is None or numbers is None:
             return False

@@ -75,7 +75,6 @@ class UnmergedNode:
 
     @property
     def node(self) -> ir.Node:
-        """What is computed."""
         return self.make.anchor
 
     @property

@@ -307,12 +307,8 @@ class Body:
 
 
 class PassBody(Body):
-    """The builder of a graph pass, which leaves constants to be folded later.
-
-    Args:
-        node: whose place the new nodes take.
-        grouped: whether they are marked as parts of one composite, for fusion to keep together.
-    """
+    """The builder of a graph pass, which leaves constants to be folded later; `grouped`: new nodes
+    are marked as parts of one composite, for fusion to keep together."""
 
     def __init__(self, node: ir.Node, grouped: bool) -> None:
         super().__init__(node)
@@ -324,7 +320,6 @@ class PassBody(Body):
         return Tensor(self, self._make.rounded(np.asarray(numbers), kind))
 
     def _folded(self, node: ir.Node) -> list[Tensor] | None:
-        del node
         return None
 
 

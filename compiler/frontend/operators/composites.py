@@ -195,7 +195,6 @@ def dynamic_quantize(b: Body, x: Tensor) -> tuple[Tensor, ...]:
 @defines(COMPOSITES, "Flatten", "Squeeze", "Unsqueeze", grouped=False)
 def reshape(b: Body, x: Tensor, axes: Tensor | None = None, **given: Any) -> Tensor:
     """A Reshape to a constant shape."""
-    del axes, given
     return b.reshape(x, static_shape(b.node.outputs[0]))
 
 

@@ -210,7 +210,6 @@ class _Parser:
         return name.id
 
     def term(self, node: ast.expr) -> Term:
-        """A value."""
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             return Number(float(node.value))
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):

@@ -375,7 +375,6 @@ def _called(
     node: ir.Node,
     inputs: Sequence[Array | None],
 ) -> list[Array]:
-    """What the reference makes of `inputs`."""
     attributes = definition.signature.bound(attributes_of(node))
     try:
         with np.errstate(all="ignore"):

@@ -46,13 +46,13 @@ def _check_worth(compared: int, *values: tuple[int, ...]) -> None:
 
 def _pick(b: Body, chosen: Tensor, data: Tensor, axis: int) -> Tensor:
     """The element of `data` along `axis` that the mask `chosen` marks, or zero; the axis stays."""
-    wide = b.cast(data, np.int32) if _unsummed(data) else data
-    return b.cast(b.reduce("Sum", b.Where(chosen, wide, 0), [axis]), data.dtype)
+    picked = b.Where(chosen, _summable(b, data), 0)
+    return b.cast(b.reduce("Sum", picked, [axis]), data.dtype)
 
 
-def _unsummed(x: Tensor) -> bool:
-    """Whether ONNX's sums do not take numbers as short as those of `x`."""
-    return x.dtype.kind in "biu" and x.dtype.itemsize < 4
+def _summable(b: Body, x: Tensor) -> Tensor:
+    """`x` in a type that ONNX's sums take: they take no integers of fewer than four bytes."""
+    return b.cast(x, np.int32) if x.dtype.kind in "biu" and x.dtype.itemsize < 4 else x
 
 
 def _marked(b: Body, index: Tensor, extent: int, axis: int) -> Tensor:
@@ -175,7 +175,6 @@ def top_k(
     b: Body, x: Tensor, wanted: Tensor, *, axis: int = -1, largest: int = 1, **order: int
 ) -> tuple[Tensor, Tensor]:
     """Values and places of the best."""
-    del order
     count = 0 if wanted.value is None else int(wanted.value.item())
     if not 0 < count <= RANKED:
         raise Declined(f"more than {RANKED}, or a computed number, are wanted")
@@ -364,8 +363,7 @@ def _scattered(
             here, new = (b.one("Slice", x, [n], [n + 1], [axis + 1]) for x in (mask, updates))
             made = b.one("Where", here, new, made)
         return b.reshape(made, data.shape)
-    wide = b.cast(updates, np.int32) if _unsummed(updates) else updates
-    chosen = b.one("Where", mask, wide, neutral(data))
+    chosen = b.one("Where", mask, _summable(b, updates), neutral(data))
     joined = b.cast(b.reduce(how, chosen, [axis + 1], keepdims=0), data.dtype)
     own = b.reshape(data, (*before, extent, *behind))
     if reduction == "none":

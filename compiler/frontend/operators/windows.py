@@ -10,7 +10,7 @@ columns stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -22,15 +22,7 @@ from compiler.frontend.canonicalize.symbolic_axes import open_of
 from compiler.frontend.operators.body import Body, Declined, Tensor
 from compiler.frontend.operators.definitions import Decompose, Table, defines
 from compiler.frontend.quantization.move_quantize import BYTES, dequantized
-from compiler.frontend.rewrite import (
-    Array,
-    const,
-    int_attr,
-    ints_attr,
-    is_const,
-    is_op,
-    static_shape,
-)
+from compiler.frontend.rewrite import Array, const, ints_attr, is_const, is_op, static_shape
 
 WINDOWS: Table = {}
 """Pools and convolutions of three dimensions, and LpPool."""
@@ -53,20 +45,24 @@ class DecomposeWindows(Decompose):
     table: ClassVar[Table] = WINDOWS
 
 
-def _check_deep(b: Body, x: Tensor) -> None:
+Window = Mapping[str, Any]
+"""Attributes of a window by name."""
+
+
+def _check_deep(x: Tensor, window: Window) -> None:
     """Raise Declined unless a window has three dimensions, or where nothing slides along the first
     and it is open: what it would be merged with could not be told from it."""
-    kernel, strides, _, pads = _attributes(b)
+    kernel, strides, _, pads = (window.get(name) or [] for name in _SIDES)
     if len(kernel) != 3:
         raise Declined("its planes are images already")
     if 2 in open_of(x.ir) and (kernel[0], strides[0], pads[0], pads[3]) == (1, 1, 0, 0):
         raise Declined("its depth is known only when it runs")
 
 
-def _window(b: Body, *axes: int, **more: int) -> dict[str, Any]:
-    """Attributes of the node's window along `axes`; of the depth alone, with a second dimension in
-    which nothing slides."""
-    *sides, pads = _attributes(b)
+def _along(window: Window, *axes: int, **more: int) -> dict[str, Any]:
+    """A window along `axes` of it; of the depth alone, with a second dimension in which nothing
+    slides."""
+    *sides, pads = (window.get(name) or [] for name in _SIDES)
     rank = len(sides[0])
     beside = rank - len(axes) == 2
     found = {
@@ -76,31 +72,27 @@ def _window(b: Body, *axes: int, **more: int) -> dict[str, Any]:
     found["pads"] = [
         pad for end in (0, rank) for pad in (*(pads[end + axis] for axis in axes), *[0] * beside)
     ]
-    kept = (n for n in ("ceil_mode", "count_include_pad", "group") if n in b.node.attributes)
-    return {**found, **{name: int_attr(b.node, name, 0) for name in kept}, **more}
-
-
-def _attributes(b: Body) -> list[list[int]]:
-    return [ints_attr(b.node, name) or [] for name in _SIDES]
+    kept = {n: window[n] for n in ("ceil_mode", "count_include_pad", "group") if n in window}
+    return {**found, **kept, **more}
 
 
 @defines(WINDOWS, "MaxPool", "AveragePool")
 def deep_pool(b: Body, x: Tensor, **window: Any) -> Tensor:
     """A pool of three dimensions."""
-    _check_deep(b, x)
-    return _pooled(b, b.node.op_type, x)
+    _check_deep(x, window)
+    return _pooled(b, b.node.op_type, x, window)
 
 
-def _pooled(b: Body, op_type: str, x: Tensor, **more: int) -> Tensor:
+def _pooled(b: Body, op_type: str, x: Tensor, window: Window, **more: int) -> Tensor:
     """A pool of any number of dimensions: of three, planes first, then along the depth."""
     if len(x.shape) < 5:
-        return b.one(op_type, x, **_window(b, *range(len(x.shape) - 2), **more))
+        return b.one(op_type, x, **_along(window, *range(len(x.shape) - 2), **more))
     batch, channels, depth, *plane = x.shape
     planes = b.reshape(x, (batch, channels * depth, *plane))
-    pooled = b.one(op_type, planes, **_window(b, 1, 2, **more))
+    pooled = b.one(op_type, planes, **_along(window, 1, 2, **more))
     small = pooled.shape[2:]
     columns = b.reshape(pooled, (batch, channels, depth, prod(small)))
-    through = b.one(op_type, columns, **_window(b, 0, **more))
+    through = b.one(op_type, columns, **_along(window, 0, **more))
     return b.reshape(through, (batch, channels, through.shape[2], *small))
 
 
@@ -110,7 +102,7 @@ def norm(b: Body, x: Tensor, *, p: int = 2, **window: Any) -> Tensor:
     sizes = x * x if p == 2 else b.one("Abs", x)
     if p > 2:
         sizes = b.one("Pow", sizes, b.constant(p, x.dtype))
-    means = _pooled(b, "AveragePool", sizes, count_include_pad=1)
+    means = _pooled(b, "AveragePool", sizes, window, count_include_pad=1)
     total = means * prod(window["kernel_shape"])
     if p == 2:
         return b.one("Sqrt", total)
@@ -130,7 +122,7 @@ def deep_conv(
     b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, *, group: int = 1, **window: Any
 ) -> Tensor:
     """Planes beside those behind them, as more channels of a convolution of planes."""
-    _check_deep(b, x)
+    _check_deep(x, window)
     _check_weights(w)
     depth = static_shape(b.node.outputs[0])[2]
     batch, channels, _, *plane = x.shape
@@ -144,7 +136,7 @@ def deep_conv(
     joined = b.concat([b.reshape(each, shape) for each in shifted], 3)
     images = b.reshape(joined, (batch * depth, group * taps * across, *plane))
     kernel = b.reshape(b.transpose(w, *DEPTH_LAST), (w.shape[0], taps * across, *w.shape[3:]))
-    made = b.one("Conv", images, kernel, bias, **_window(b, 1, 2))
+    made = b.one("Conv", images, kernel, bias, **_along(window, 1, 2, group=group))
     return b.transpose(b.reshape(made, (batch, depth, *made.shape[1:])), *DEPTH_LAST)
 
 
@@ -155,13 +147,13 @@ def deep_conv_transpose(
 ) -> Tensor:  # fmt: skip
     """Planes of the result a stride apart read the same positions of the kernel: they are one
     transposed convolution of images that have the planes which meet there as channels."""
-    _check_deep(b, x)
+    _check_deep(x, window)
     _check_weights(w)
     batch, _, depth, *plane = x.shape
     _, made, deep, *after = static_shape(b.node.outputs[0])
     step, count = window["strides"][0], -(-deep // window["strides"][0])
     planes = b.transpose(x, *DEPTH_LAST)
-    attributes = _window(b, 1, 2) | {"output_padding": output_padding[1:]}
+    attributes = _along(window, 1, 2) | {"output_padding": output_padding[1:]}
     group, (taps, *flat) = attributes.get("group", 1), window["kernel_shape"]
     across = w.shape[0] // group
     split = b.reshape(w, (group, across, made // group, taps, prod(flat)))

@@ -99,7 +99,6 @@ class Cover:
 
     @property
     def rank(self) -> tuple[float, int, int]:
-        """Order of covers."""
         return max(self.cycles, self.issued), self.count, self.words
 
 

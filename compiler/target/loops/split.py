@@ -42,7 +42,6 @@ def fission(
     """The chain of instructions of `nest`.
 
     Args:
-        nest: an operator.
         own: whether its own function is to be computed; else its sums are there, to be finished.
         taps: extents of the loops of a reduction that slides; empty: it does not.
         windows: whether one instruction slides.
