@@ -125,11 +125,10 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
             f"{', padding' if engine.pad else ''}, {len(engine.widens)} types widened",
             logic.control(data * cores),
         )  # fmt: skip
-        held = 8 * engine.request * known.latch
         yield Term(
             "copy", f"{name}: buffer", (f"{path}.request", *_WHERE),
             f"{cores} x a request of {engine.request} B x {known.latch:g} of a register",
-            logic.control(logic.registers(held * cores)),
+            logic.control(logic.registers(8 * engine.request * known.latch * cores)),
         )  # fmt: skip
         walked = 2 * engine.rank + (engine.indirect is not None)  # both sides, and lists of rows
         bits = cores * engine.broadcast + 32 * engine.peer
@@ -188,8 +187,7 @@ def memory_terms(
 
 def _switch(arch: Arch, role: str, memory: Memory, count: int, logic: Logic) -> Iterator[Term]:
     path, ports = f"memories.{role}", Sram.of(memory, arch.energy.node).ports
-    sharing = max(1, arch.core_count // count)
-    reaching = reached_by(arch, role) * sharing
+    reaching = reached_by(arch, role) * max(1, arch.core_count // count)
     bits = 8 * memory.bank_width * memory.banks * ports * count
     # Both ways: what each bank is given is chosen from all that reach it, what each of these gets
     # from all banks; a single one of either needs no choice.

@@ -157,13 +157,11 @@ class Judge:
         are quicker, as far as these stay so on it."""
         if self.design.isolated:
             return
-        wanted = self._finished_points()
-        self._loans = transfer_schedules(wanted, self._own, self._lent)
+        self._loans = transfer_schedules(self._finished_points(), self._own, self._lent)
         taken = reported_outcomes(self._own, self._loans)
         for machine in self._full_machines:
-            keys = (point.key for point in self._points(machine))
             self.full[machine.arch.name] = EvaluatedMachine(
-                machine, tuple(taken[key] for key in keys)
+                machine, tuple(taken[point.key] for point in self._points(machine))
             )
 
     def _lent(self, wanted: Sequence[Point]) -> Iterator[Outcome]:

@@ -114,7 +114,6 @@ class ExplorationResult:
     full: tuple[EvaluatedMachine, ...] = field(repr=False)
     """Machines that were run in full."""
     guessed: tuple[EvaluatedMachine, ...] = field(repr=False)
-    """Machines that were estimated."""
     forbidden: Mapping[str, str] = field(repr=False)
     """Combinations that the rules between fields forbid, and why."""
     errors: tuple[float, ...] = field(repr=False)
@@ -210,8 +209,7 @@ def _judge(
     batch that is interrupted is proposed again as a whole."""
     chosen, screened = list(batch), list[Proposal]()
     if _screens(exploration):
-        guesses = judge.estimate([proposal.machine for proposal in batch])
-        best = promising(guesses, exploration)
+        best = promising(judge.estimate([proposal.machine for proposal in batch]), exploration)
         chosen = [batch[index] for index in best]
         screened = [proposal for index, proposal in enumerate(batch) if index not in best]
     verdicts = judge.run([proposal.machine for proposal in chosen])

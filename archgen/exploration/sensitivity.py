@@ -103,7 +103,6 @@ def _ladder(asked: SensitivityPlan, index: int, results: Frame) -> Frame:
     before, more = results.shift(), bandwidth.diff()
     costs = asked.metric.cost(1) * values
     better = costs.shift() - costs
-    per_mm2 = map(per_area, better, area.diff(), before[AREA])
     return pd.DataFrame(
         {
             "parameter": parameter.name,
@@ -114,7 +113,7 @@ def _ladder(asked: SensitivityPlan, index: int, results: Frame) -> Frame:
             AREA: area,
             _BANDWIDTH: bandwidth,
             "gain": better / costs.shift().abs().replace(0, _NAN),
-            "gain_per_mm2": list(per_mm2),
+            "gain_per_mm2": list(map(per_area, better, area.diff(), before[AREA])),
             "gain_per_gb_per_s": (better / more).where(more > 0),
             "reason": results["reason"],
         }

@@ -28,7 +28,6 @@ SHORT: Mapping[str, str] = {
     "dram": DRAM,
     "utilization": "matrix_utilization",
 }
-"""Short name -> figure."""
 _KINDS = ("real", "whole")
 _WHOLE = 1e15
 """Below it whole numbers are written in full."""

@@ -8,12 +8,12 @@ just computed or read back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -31,6 +31,8 @@ from archgen.process.files import write_atomically
 from archgen.scheduling import DEFAULT
 from simmodel.arch.record import Arch
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 Frame = pd.DataFrame
 Record = dict[str, Any]
 """One row of a frame, by column."""
@@ -122,6 +124,14 @@ def records(frame: Frame) -> list[Record]:
         for name, column in frame.items()
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """`items` with the same key together, in order of appearance."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def missing(value: object) -> bool:

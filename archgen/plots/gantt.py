@@ -45,8 +45,7 @@ def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     arch = archs[str(spans["arch"].iloc[0])]
     lanes, left_out = _lanes(spans, arch)
     end = int(spans["end_cycle"].max())
-    height = 1.5 + _LANE * max(4, len(lanes))
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.5 + _LANE * max(4, len(lanes))), layout="constrained")
     ruler, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(4, len(lanes))])
     left = f" ({left_out} more cores)" if left_out else ""
     busiest = _busiest(spans, lanes, end)

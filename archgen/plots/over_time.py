@@ -129,11 +129,7 @@ def series(levels: Frame, kind: str) -> dict[str, Series]:
 
 # What DRAM and each link moved over time, against what they can.
 
-_DIRECTIONS: Mapping[str, str] = {
-    "read": style.ORANGE,
-    "write": style.VERMILION,
-    "link": style.BROWN,
-}
+_DIRECTIONS = {"read": style.ORANGE, "write": style.VERMILION, "link": style.BROWN}
 
 
 @rc_context(style.SETTINGS)

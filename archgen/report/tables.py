@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from archgen.energy import costs_of
@@ -12,7 +13,7 @@ from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.figures import DRAM, figure_of
-from archgen.outcomes.frame import dimensions, number, size_heading
+from archgen.outcomes.frame import Record, dimensions, grouped, number, size_heading
 from archgen.outcomes.points import FIELD, Outcome, Row
 from archgen.outcomes.rows import area_row, column_word
 from archgen.report.account import Account
@@ -24,6 +25,7 @@ from archgen.report.sheet import (
     Cell,
     ComputedColumn,
     Heading,
+    Item,
     Sheet,
     bar,
     count,
@@ -278,14 +280,11 @@ class Refusal:
 
 def refusals(points: Sequence[PointView]) -> list[Refusal]:
     """Every reason for which points have no result, in their order."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for point in points:
-        if not has_figures(point.row):
-            status = str(point.row["status"])
-            found.setdefault((status, point.text("reason")), []).append(point.label)
+    refused = [point for point in points if not has_figures(point.row)]
+    found = grouped(refused, lambda point: (str(point.row["status"]), point.text("reason")))
     return [
-        Refusal(_STATUS.get(status, status), tuple(labels), *split_reason(reason))
-        for (status, reason), labels in found.items()
+        Refusal(_STATUS.get(status, status), tuple(p.label for p in own), *split_reason(reason))
+        for (status, reason), own in found.items()
     ]
 
 
@@ -305,7 +304,6 @@ def split_reason(reason: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def area_sheet(standings: Sequence[Standing]) -> Sheet:
     """Area of each machine by part."""
     rows = [(each.arch, _area_row(each)) for each in standings]
-    names = dict.fromkeys(n for _, row in rows for n in row if n.startswith("area_"))
     columns: list[ComputedColumn[tuple[Arch, Row]]] = [
         words("Machine", lambda own: own[0].name),
         values("Node", lambda own: own[0].energy.node or math.nan, "nm"),
@@ -313,7 +311,7 @@ def area_sheet(standings: Sequence[Standing]) -> Sheet:
         ComputedColumn(Heading("Range", "mm²"),
                        lambda own: _range(*(number(own[1], f"area_{end}_mm2") for end in _ENDS))),
         values("Without DRAM", lambda own: number(own[1], "core_mm2"), "mm²"),
-        *(_area_part(name) for name in names if name.split("_")[1] not in ("mm2", *_ENDS)),
+        *_part_columns(rows, lambda own: own[1], "area_mm2", "mm²"),
     ]  # fmt: skip
     return sheet("areas", "Area of each machine by part, with its share", columns, rows)
 
@@ -324,22 +322,8 @@ def _area_row(standing: Standing) -> Row:
     return next(known, None) or area_row(costs_of(standing.arch).area)
 
 
-def _area_part(name: str) -> ComputedColumn[tuple[Arch, Row]]:
-    part = name.removeprefix("area_").removesuffix("_mm2")
-    heading = Heading(_titled(part), "mm²", key=part)
-    return ComputedColumn(
-        heading, lambda own: _of(number(own[1], name), number(own[1], "area_mm2"))
-    )
-
-
 def energy_sheet(points: Sequence[PointView]) -> Sheet:
     """Energy of each run by component."""
-    names = dict.fromkeys(
-        name.removeprefix("energy_").removesuffix("_mj")
-        for point in points
-        for name in point.row
-        if name.startswith("energy_") and name.split("_")[1] not in ("mj", *_ENDS)
-    )
     columns: list[ComputedColumn[PointView]] = [
         *_NAMES[:2],
         values("Total", "energy_mj", "mJ"),
@@ -348,7 +332,7 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
         values("Per sample", lambda p: p.per_sample_mj, "mJ"),
         values("Power", "average_w", "W"),
         values("Efficiency", "tops_per_w", "TOPS/W"),
-        *(_energy_part(name) for name in names),
+        *_part_columns(points, lambda point: point.row, "energy_mj", "µJ", 1e3),
     ]  # fmt: skip
     caption = "Energy of the best run of each machine and workload, by component, with its share"
     return sheet("energies", caption, columns, points)
@@ -357,11 +341,24 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
 _ENDS = ("low", "high")
 
 
-def _energy_part(name: str) -> ComputedColumn[PointView]:
-    heading = Heading(_titled(name), "µJ", key=name)
-    return ComputedColumn(
-        heading, lambda p: _of(1e3 * p.get(f"energy_{name}_mj"), 1e3 * p.get("energy_mj"))
-    )
+def _part_columns(
+    items: Sequence[Item], row_of: Callable[[Item], Record], whole: str, unit: str,
+    factor: float = 1.0,
+) -> Iterator[ComputedColumn[Item]]:  # fmt: skip
+    """A column for each part of the column `whole` in rows, times `factor` in `unit`, with its
+    share of the whole."""
+    start, end = whole.split("_")
+
+    def column(part: str) -> ComputedColumn[Item]:
+        columns = f"{start}_{part}_{end}", whole
+        return ComputedColumn(
+            Heading(_titled(part), unit, key=part),
+            lambda item: _of(*(factor * number(row_of(item), name) for name in columns)),
+        )
+
+    names = dict.fromkeys(name for item in items for name in row_of(item))
+    parts = (re.fullmatch(rf"{start}_(?!low_|high_)(.+)_{end}", name) for name in names)
+    yield from (column(part[1]) for part in parts if part is not None)
 
 
 def _titled(name: str) -> str:

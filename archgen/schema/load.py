@@ -106,10 +106,12 @@ def read_family(
         complaint = "expected the name of another architecture file"
         return own, [*mistakes, Mistake(named.at, f"arch.{EXTENDS}", complaint)], False
     family = (*below, path.resolve())
-    parent, mistake = _parent(path, shown, named.value, named.at, family)
+    parent, mistake = _parent(path, named.value, named.at, family)
     if mistake is not None:
         return own, [*mistakes, mistake], False
-    above, more, whole = read_family(parent, _parent_label(parent, path, shown), family)
+    # Messages call a neighbour of `path` as they call that.
+    label = os.path.join(os.path.dirname(shown), os.path.relpath(parent, path.parent))
+    above, more, whole = read_family(parent, os.path.normpath(label), family)
     if above is None:
         return own, [*mistakes, *more], False
     inherited = {key: entry for key, entry in above.entries.items() if key != "name"}
@@ -117,7 +119,7 @@ def read_family(
 
 
 def _parent(
-    path: Path, shown: str, name: str, at: FilePosition, family: tuple[Path, ...]
+    path: Path, name: str, at: FilePosition, family: tuple[Path, ...]
 ) -> tuple[Path, Mistake | None]:
     """The file that `name`, written at `at` in `path`, stands for."""
     wanted = path.parent / name
@@ -136,12 +138,6 @@ def _parent(
         chain = " -> ".join(member.name for member in (*family, wanted.resolve()))
         return wanted, Mistake(at, f"arch.{EXTENDS}", f"a file cannot extend itself: {chain}")
     return wanted, None
-
-
-def _parent_label(parent: Path, path: Path, shown: str) -> str:
-    """How messages call `parent`, a neighbour of `path`, which they call `shown`."""
-    relative = os.path.relpath(parent, path.parent)
-    return os.path.normpath(os.path.join(os.path.dirname(shown), relative))
 
 
 def load_arch(path: str | PathLike[str]) -> Arch:

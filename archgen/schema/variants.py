@@ -156,8 +156,7 @@ def short_names(fields: Iterable[str]) -> dict[str, str]:
         parts = field.split(".")
         for count in range(1, len(parts) + 1):
             tail = parts[-count:]
-            rivals = [f for f in names if f != field and f.split(".")[-count:] == tail]
-            if not rivals:
+            if not any(f != field and f.split(".")[-count:] == tail for f in names):
                 break
         found[field] = "_".join(parts[-count:])
     return found
@@ -232,19 +231,14 @@ def near(own: int, factor: float, steps: int = 1) -> Iterator[int]:
     """Whole numbers near `factor` times `own`, at least `steps` away from it: the nearest, then
     multiples of ever larger divisors of `own`, which keep more of what makes it lawful: that banks
     divide a size, that a count is even or a power of two. `own` is above 0, as all of them are."""
+    low = [each for each in range(1, math.isqrt(own) + 1) if own % each == 0]
     found = dict[int, None]()
-    for divisor in _divisors(own):
+    for divisor in sorted({*low, *(own // each for each in low)}):
         count, whole = round(own * factor / divisor), own // divisor
         count = max(count, whole + steps) if factor > 1 else min(count, whole - steps)
         if count > 0:
             found[count * divisor] = None
     yield from found
-
-
-def _divisors(number: int) -> list[int]:
-    """In rising order."""
-    low = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
-    return sorted({*low, *(number // each for each in low)})
 
 
 def elasticity(result: float, field: float) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,14 +19,12 @@ from archgen.outcomes.answer import answer
 from archgen.outcomes.axes import StudyAxis, axes, axis_of, workload
 from archgen.outcomes.columns import MORE_IS_BETTER
 from archgen.outcomes.figures import ORDERS, SHORT, amount, split_condition
-from archgen.outcomes.frame import Frame, is_wrong, number, records
+from archgen.outcomes.frame import Frame, grouped, is_wrong, number, records
 from archgen.outcomes.points import FIELD
-from archgen.schema.tree import guess, listed
+from archgen.schema.tree import Given, Made, attempted, guess, listed
 from archgen.studies.design import StudyError
 from simmodel.arch.record import Arch
 
-_Given = TypeVar("_Given")
-_Made = TypeVar("_Made")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -83,15 +81,9 @@ def _is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and values.dtype != "boolean"
 
 
-def every(make: Callable[[_Given], _Made], given: Iterable[_Given]) -> list[_Made]:
+def every(make: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
     """What `make` makes of each. Raises StudyError with the mistakes of all."""
-    made: list[_Made] = []
-    mistakes: list[str] = []
-    for one in given:
-        try:
-            made.append(make(one))
-        except StudyError as wrong:
-            mistakes += wrong.mistakes
+    made, mistakes = attempted(make, given, StudyError)
     if mistakes:
         raise StudyError(dict.fromkeys(mistakes))
     return made
@@ -117,8 +109,7 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     rising = [not name.startswith("-") for name in names]
     if not columns:
         return frame
-    ordered = frame.sort_values(columns, ascending=rising, kind="stable")
-    return ordered.sort_values(
+    return frame.sort_values(columns, ascending=rising, kind="stable").sort_values(
         "status", key=lambda status: status.eq(estimated.ESTIMATED), kind="stable"
     )
 
@@ -140,8 +131,7 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
 
     if comparison in ORDERS:
         if not _is_number(values):
-            said = f"{condition!r}: {name} is no number; compare it with = or !="
-            raise StudyError([said])
+            raise StudyError([f"{condition!r}: {name} is no number; compare it with = or !="])
         found = ORDERS[comparison](values, number(text))
     else:
         found = _equal(condition, values, text.split(","), number)
@@ -174,8 +164,7 @@ _SHOWN = 4
 
 def results(frame: Frame) -> Frame:
     """The points with figures, but for those whose outputs are wrong."""
-    good = [estimated.has_figures(row) and not is_wrong(row) for row in records(frame)]
-    return frame[good]
+    return frame[[estimated.has_figures(row) and not is_wrong(row) for row in records(frame)]]
 
 
 def best(frame: Frame, by: str, count: int = 1, ascending: bool | None = None) -> Frame:
@@ -188,8 +177,7 @@ def best(frame: Frame, by: str, count: int = 1, ascending: bool | None = None) -
     rows = _compared(frame, [name])
     loads = [workload(row) for row in records(rows)]
     places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
-    placed = rows.assign(_load=[places[load] for load in loads])
-    ordered = estimated.by_merit(placed, name, rising)
+    ordered = estimated.by_merit(rows.assign(_load=[places[load] for load in loads]), name, rising)
     found = ordered.groupby("_load", sort=False).head(count)
     return frame.loc[found.sort_values("_load", kind="stable").index]
 
@@ -206,15 +194,13 @@ def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
     names = known_numbers(frame, columns)
     rows = _compared(frame, names)
     signs = [-1.0 if name in MORE_IS_BETTER else 1.0 for name in names]
-    own: dict[str, list[tuple[int, list[float]]]] = {}
-    for place, row in enumerate(records(rows)):
-        costs = [sign * number(row, name) for sign, name in zip(signs, names, strict=True)]
-        own.setdefault(workload(row), []).append((place, costs))
-    kept = [
-        members[index][0]
-        for members in own.values()
-        for index in fronts.front([costs for _, costs in members])
+    every_row = records(rows)
+    costs = [
+        [sign * number(row, name) for sign, name in zip(signs, names, strict=True)]
+        for row in every_row
     ]
+    networks = grouped(range(len(costs)), lambda place: workload(every_row[place])).values()
+    kept = [own[at] for own in networks for at in fronts.front([costs[place] for place in own])]
     return frame.loc[rows.index[sorted(kept)]]
 
 

@@ -23,15 +23,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pydantic import ValidationError
 
+from archgen.outcomes import frame as frames
 from archgen.outcomes.axes import completed
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.outcomes.frame import (
-    layers_frame,
-    levels_frame,
-    results_frame,
-    save_frame,
-    spans_frame,
-)
 from archgen.outcomes.points import Outcome, Point, Row, StudyMetadata
 from archgen.plots import overview_figures
 from archgen.plots.saving import keep_only, save_figures
@@ -62,7 +56,7 @@ class Study:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row for each point; `archgen explain columns` lists columns and units."""
-        return completed(results_frame(self.outcomes), self.archs)
+        return completed(frames.results_frame(self.outcomes), self.archs)
 
     @cached_property
     def overviews(self) -> dict[str, Figure]:
@@ -72,17 +66,17 @@ class Study:
     @cached_property
     def layers(self) -> pd.DataFrame:
         """One row for each node of each point, cycles and bytes."""
-        return completed(layers_frame(self.outcomes), self.archs, LAYER_COLUMNS)
+        return completed(frames.layers_frame(self.outcomes), self.archs, LAYER_COLUMNS)
 
     @cached_property
     def spans(self) -> pd.DataFrame:
         """When each engine worked for which node, in cycles of each point."""
-        return completed(spans_frame(self.outcomes), self.archs, SPAN_COLUMNS)
+        return completed(frames.spans_frame(self.outcomes), self.archs, SPAN_COLUMNS)
 
     @cached_property
     def levels(self) -> pd.DataFrame:
         """Occupied memory, bandwidth and busy engines over time, of each point."""
-        return completed(levels_frame(self.outcomes), self.archs, LEVEL_COLUMNS)
+        return completed(frames.levels_frame(self.outcomes), self.archs, LEVEL_COLUMNS)
 
     @property
     def reused(self) -> int:
@@ -101,8 +95,7 @@ class Study:
     def filter(self, *conditions: str) -> Study:
         """The study of the points that meet all `conditions`: `"latency_ms<=5"`, `"arch=edge*"`,
         `"batch=1,4"`, `"arch.memories.local.size>=512KiB"`. Raises StudyError."""
-        frame = self.frame.reset_index(drop=True)
-        kept = where(frame, conditions, self.by_name)
+        kept = where(self.frame.reset_index(drop=True), conditions, self.by_name)
         names = set(kept["arch"]) if len(kept) else set()
         outcomes = tuple(self.outcomes[place] for place in kept.index)
         return replace(
@@ -137,7 +130,7 @@ class Study:
         plots that it has no longer are removed."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        save_frame(self.frame, target)
+        frames.save_frame(self.frame, target)
         if plots:
             keep_only(target, save_figures(self.overviews.items(), target))
 

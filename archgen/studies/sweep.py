@@ -67,8 +67,7 @@ def study(
         TypeError: a keyword that is a field of neither record.
     """
     options, running = with_fields(fields, options, running)
-    design = designed(archs, models, batches, dtype, options)
-    return run_study(design, running, observe, tools)
+    return run_study(designed(archs, models, batches, dtype, options), running, observe, tools)
 
 
 def run_study(
@@ -272,8 +271,7 @@ def run_estimated(
         full = dict(zip((point.key for point in run), found.outcomes, strict=True))
         loans = found.loans
     outcomes = (*expected(full, chosen).values(), *(guessed[guess.key] for guess in rest))
-    said = about(design, wanted, running.command)
-    result = Study(outcomes, design.archs, said, loans)
+    result = Study(outcomes, design.archs, about(design, wanted, running.command), loans)
     if running.out is not None:
         write_study(result, Path(running.out), [*run, *rest], chosen, running.plots)
     return result
@@ -299,6 +297,5 @@ def _points_to_run(
     for found in by_case.values():
         for index, why in covering([costs for *_, costs in found], count, OFF):
             row, key, (milliseconds, _) = found[index]
-            energy = row.get("energy_mj")
-            chosen[key] = {GUESS: milliseconds, CHOSEN: why, ENERGY_GUESS: energy}
+            chosen[key] = {GUESS: milliseconds, CHOSEN: why, ENERGY_GUESS: row.get("energy_mj")}
     return chosen
