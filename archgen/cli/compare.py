@@ -28,13 +28,9 @@ from archgen.studies.query import every
 from archgen.studies.store import writing
 
 _FIGURES = {
-    "latency_ms": "latency",
-    "energy_mj": "energy",
-    AREA: "area",
-    "dram_bytes": "DRAM bytes",
-    "peak_shared_bytes": "peak shared",
-    "peak_local_bytes": "peak local",
-}
+    "latency_ms": "latency", "energy_mj": "energy", AREA: "area", "dram_bytes": "DRAM bytes",
+    "peak_shared_bytes": "peak shared", "peak_local_bytes": "peak local",
+}  # fmt: skip
 _USUAL = ("arch", "model", "batch")
 """Columns by which points are called."""
 _IDLE = "nothing compared"
