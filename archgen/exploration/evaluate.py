@@ -10,6 +10,7 @@ not judged worse for want of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean
@@ -27,7 +28,7 @@ from archgen.studies.schedule_transfer import (
     reported_outcomes,
     transfer_schedules,
 )
-from archgen.studies.store import Store
+from archgen.studies.store import Store, StoreError
 from archgen.studies.sweep import Observer, PointRunner
 from archgen.toolchain import STANDARD, Toolchain
 
@@ -116,6 +117,16 @@ class Judge:
     def screen(self) -> Store | None:
         """The store of estimates."""
         return self._estimated.store
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        """End who runs points; what an interruption leaves is saved before."""
+        with closing(self):
+            if kind is not None:
+                with suppress(StoreError):  # what interrupted the study is what has to be told
+                    self.save()
 
     def close(self) -> None:
         """End who runs points."""

@@ -53,10 +53,8 @@ class Panel:
 
 def several_types(rows: Sequence[Record]) -> bool:
     """Whether any machine has points of several element types."""
-    types: dict[str, set[str]] = {}
-    for row in rows:
-        types.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
-    return any(len(own) > 1 for own in types.values())
+    pairs = {(str(row["arch"]), str(row["dtype"])) for row in rows}
+    return len(pairs) > len({arch for arch, _ in pairs})
 
 
 def row_labels(
