@@ -17,15 +17,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from archgen.outcomes.columns import (
-    COLUMNS,
-    LAYER_COLUMNS,
-    LEVEL_COLUMNS,
-    SPAN_COLUMNS,
-    Column,
-    column,
-    ordered,
-)
+from archgen.outcomes import columns as definitions
+from archgen.outcomes.columns import Column, column, ordered
 from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Row, Scalar
 from archgen.process.files import write_atomically
 from archgen.scheduling import DEFAULT
@@ -42,23 +35,23 @@ _DTYPES = {"text": "string", "whole": "Int64", "real": "float64", "truth": "bool
 
 def results_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """One row for each outcome, in their order; columns are `COLUMNS`."""
-    return typed_frame([outcome.row for outcome in outcomes], COLUMNS)
+    return typed_frame([outcome.row for outcome in outcomes], definitions.COLUMNS)
 
 
 def layers_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """One row for each layer of each outcome; columns are `LAYER_COLUMNS`."""
     rows = [layer for outcome in outcomes for layer in outcome.layers]
-    return typed_frame(rows, LAYER_COLUMNS)
+    return typed_frame(rows, definitions.LAYER_COLUMNS)
 
 
 def spans_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """When each engine worked for what, of each outcome; `SPAN_COLUMNS`."""
-    return _tables(outcomes, "spans", SPAN_COLUMNS)
+    return _tables(outcomes, "spans", definitions.SPAN_COLUMNS)
 
 
 def levels_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """Occupancy, bandwidth and busy engines over time; `LEVEL_COLUMNS`."""
-    return _tables(outcomes, "levels", LEVEL_COLUMNS)
+    return _tables(outcomes, "levels", definitions.LEVEL_COLUMNS)
 
 
 def _tables(outcomes: Iterable[Outcome], name: str, columns: tuple[Column, ...]) -> pd.DataFrame:

@@ -15,18 +15,10 @@ from os import PathLike, fspath
 from pathlib import Path
 
 import archgen
+import archgen.schema.tree as trees
 from archgen.schema.record import validate
 from archgen.schema.source import read_tree
-from archgen.schema.tree import (
-    EXTENDS,
-    ArchError,
-    FilePosition,
-    Mistake,
-    ScalarNode,
-    Table,
-    guess,
-    merge,
-)
+from archgen.schema.tree import ArchError, FilePosition, Mistake, Table
 from simmodel.arch.record import Arch
 
 # Where architecture files come from: paths, patterns, and the names of the files we ship.
@@ -74,7 +66,7 @@ def locate(name: str) -> tuple[Path, Mistake | None]:
     if os.path.exists(path):
         return path, Mistake(at, "", "is not a regular file")
     if bare:
-        near = guess(name, shipped_names()) or "; shipped: " + ", ".join(shipped_names())
+        near = trees.guess(name, shipped_names()) or "; shipped: " + ", ".join(shipped_names())
         return path, Mistake(at, "", f"no such file, and no shipped architecture{near}")
     return path, Mistake(at, "", f"no such file{_similar_file_hint(path)}")
 
@@ -97,14 +89,14 @@ def read_family(
     `below` holds the files that led here.
     """
     tree, mistakes = read_tree(path, shown)
-    if tree is None or EXTENDS not in tree.entries:
+    if tree is None or trees.EXTENDS not in tree.entries:
         return tree, mistakes, tree is not None
     entries = dict(tree.entries)
-    named = entries.pop(EXTENDS).node
+    named = entries.pop(trees.EXTENDS).node
     own = Table(tree.at, entries)
-    if not isinstance(named, ScalarNode) or not isinstance(named.value, str):
+    if not isinstance(named, trees.ScalarNode) or not isinstance(named.value, str):
         complaint = "expected the name of another architecture file"
-        return own, [*mistakes, Mistake(named.at, f"arch.{EXTENDS}", complaint)], False
+        return own, [*mistakes, Mistake(named.at, f"arch.{trees.EXTENDS}", complaint)], False
     family = (*below, path.resolve())
     parent, mistake = _parent(path, named.value, named.at, family)
     if mistake is not None:
@@ -115,7 +107,7 @@ def read_family(
     if above is None:
         return own, [*mistakes, *more], False
     inherited = {key: entry for key, entry in above.entries.items() if key != "name"}
-    return merge(Table(above.at, inherited), own), [*mistakes, *more], whole
+    return trees.merge(Table(above.at, inherited), own), [*mistakes, *more], whole
 
 
 def _parent(
@@ -133,10 +125,10 @@ def _parent(
         _, missing = locate(str(wanted))
         said = "no such file" if missing is None else missing.message
         near = said.replace(f"{path.parent}{os.sep}", "")
-        return wanted, Mistake(at, f"arch.{EXTENDS}", f"{name!r}: {near}")
+        return wanted, Mistake(at, f"arch.{trees.EXTENDS}", f"{name!r}: {near}")
     if wanted.resolve() in family:
         chain = " -> ".join(member.name for member in (*family, wanted.resolve()))
-        return wanted, Mistake(at, f"arch.{EXTENDS}", f"a file cannot extend itself: {chain}")
+        return wanted, Mistake(at, f"arch.{trees.EXTENDS}", f"a file cannot extend itself: {chain}")
     return wanted, None
 
 

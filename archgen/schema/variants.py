@@ -17,18 +17,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+import archgen.schema.tree as trees
 from archgen.schema.record import validate
-from archgen.schema.tree import (
-    FilePosition,
-    ListNode,
-    MappingEntry,
-    Mistake,
-    Node,
-    ScalarNode,
-    Table,
-    merge,
-    plain,
-)
+from archgen.schema.tree import FilePosition, ListNode, Mistake, Node, ScalarNode, Table
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 
@@ -67,7 +58,7 @@ Choice = Mapping[str, Node]
 def spelled(value: Any, at: FilePosition = _NOWHERE) -> Node:
     """A value that no file holds as a tree that can be laid over one."""
     if isinstance(value, Mapping):
-        entries = {str(key): MappingEntry(at, spelled(below, at)) for key, below in value.items()}
+        entries = {str(k): trees.MappingEntry(at, spelled(v, at)) for k, v in value.items()}
         return Table(at, entries)
     if isinstance(value, list | tuple):
         return ListNode(at, tuple(spelled(item, at) for item in value))
@@ -115,20 +106,20 @@ def variant(
 def laid_over(tree: Table, choice: Choice) -> Table:
     """`tree` with the fields of `choice` set, whatever that makes of it."""
     for field, node in choice.items():
-        tree = merge(tree, nested(field, node))
+        tree = trees.merge(tree, nested(field, node))
     return tree
 
 
 def family_of(tree: Table) -> str:
     """The name of the machine in `tree`."""
     entry = tree.entries.get("name")
-    return str(plain(entry.node)) if entry is not None else "machine"
+    return str(trees.plain(entry.node)) if entry is not None else "machine"
 
 
 def nested(field: str, node: Node) -> Table:
     """`a.b: x` as `a: {b: x}`."""
     for part in reversed(field.split(".")):
-        node = Table(node.at, {part: MappingEntry(node.at, node)})
+        node = Table(node.at, {part: trees.MappingEntry(node.at, node)})
     assert isinstance(node, Table)
     return node
 

@@ -22,15 +22,12 @@ from archgen.process.cache import cache_dir
 from archgen.process.files import tidy
 from archgen.report.tried_levers import POINTS
 from archgen.schema.variants import Variant
+from archgen.studies import schedule_transfer
 from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.options import Named, Running, Several, StudyOptions, with_fields
 from archgen.studies.results import Study, about, expected, write_study
 from archgen.studies.run import OUTLOOK, to_estimate
-from archgen.studies.schedule_transfer import (
-    ScheduleTransfer,
-    reported_outcomes,
-    transfer_schedules,
-)
+from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store, StoreError
 from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard, run_points
 from archgen.toolchain import STANDARD, Toolchain
@@ -104,7 +101,7 @@ def run_study(
             for outcome in run(wanted):
                 finished[outcome.key] = outcome
             if not design.isolated:
-                loans |= transfer_schedules(wanted, finished, run)
+                loans |= schedule_transfer.transfer_schedules(wanted, finished, run)
         return saved()
     except StoreError as mistake:
         kept = f"{len(finished)} of {len(wanted)} points are finished and kept"
