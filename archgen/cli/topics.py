@@ -53,11 +53,9 @@ class Section:
 
 
 def _section(
-    title: str,
-    headings: tuple[str, str, str],
-    rows: Iterable[tuple[str, str, str]],
+    title: str, headings: tuple[str, str, str], rows: Iterable[tuple[str, str, str]],
     about: str = "",
-) -> Section:
+) -> Section:  # fmt: skip
     return Section(title, about, headings, tuple(ExplainedTerm(*row) for row in rows))
 
 

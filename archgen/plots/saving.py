@@ -150,11 +150,9 @@ def _pareto_figures(frame: Frame, archs: Archs) -> Named:
 
 
 def detail_figures(
-    archs: Archs,
-    layers: Frame | None = None,
-    spans: Frame | None = None,
+    archs: Archs, layers: Frame | None = None, spans: Frame | None = None,
     levels: Frame | None = None,
-) -> Named:
+) -> Named:  # fmt: skip
     """Name and figure of everything within one point, for each point of the frames given.
 
     Names are those of `DETAILS` after a folder for the point: `edge-resnet50-b1-int8/engines`.

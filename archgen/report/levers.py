@@ -148,10 +148,9 @@ class Lever:
 
 
 def levers(
-    arch: Arch,
-    accounts: Sequence[Account],
+    arch: Arch, accounts: Sequence[Account],
     measure: Callable[[Fields], MeasuredGain | None] = lambda fields: None,
-) -> tuple[list[Lever], list[str]]:
+) -> tuple[list[Lever], list[str]]:  # fmt: skip
     """What makes the runs in `accounts`, all on `arch`, faster, and titles of what was tried, by
     the study itself or as its bound promised something, and gains nothing.
 

@@ -83,7 +83,7 @@ def in_order(said: Iterable[str]) -> list[str]:
 
 def dotted(path: Path, root: str = "arch") -> str:
     """`arch.copy.load.to[1]` for `('copy', 'load', 'to', 1)`."""
-    return root + "".join([f"[{part}]" if isinstance(part, int) else f".{part}" for part in path])
+    return root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
 def guess(word: str, known: Iterable[str]) -> str:
