@@ -16,13 +16,7 @@ from archgen.cli.gates import judged_case, junit_option, publish
 from archgen.cli.options import FILE, EveryMistake, names_of, reads
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
-from archgen.comparison.comparison import (
-    Against,
-    ComparedStudy,
-    StudyComparison,
-    separating,
-    side_of,
-)
+from archgen.comparison.comparison import Against, StudyComparison, separating, side_of
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.differences import AREA, Pair
 from archgen.comparison.gates import USUAL_GATES, Judgement, gates_of, judged, share_of
@@ -30,17 +24,13 @@ from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION
 from archgen.report.sheet import plain
-from archgen.studies.design import StudyError
+from archgen.studies.query import every
 from archgen.studies.store import writing
 
 _FIGURES = {
-    "latency_ms": "latency",
-    "energy_mj": "energy",
-    AREA: "area",
-    "dram_bytes": "DRAM bytes",
-    "peak_shared_bytes": "peak shared",
-    "peak_local_bytes": "peak local",
-}
+    "latency_ms": "latency", "energy_mj": "energy", AREA: "area", "dram_bytes": "DRAM bytes",
+    "peak_shared_bytes": "peak shared", "peak_local_bytes": "peak local",
+}  # fmt: skip
 _USUAL = ("arch", "model", "batch")
 """Columns by which points are called."""
 _IDLE = "nothing compared"
@@ -92,7 +82,8 @@ def compare(
     Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
     allows. 5: a study has no point of the first, or a gate no figure to compare.
     """
-    found = compared(*_sides(studies), on=on, threshold=threshold)
+    sides = every(lambda named: side_of(named[1], named[0]), enumerate(studies, 1))
+    found = compared(*sides, on=on, threshold=threshold)
     said = _judged(found, worse, threshold)
     if csv is not None:
         with writing(csv):
@@ -107,20 +98,6 @@ def compare(
     apart = any(not each.pairs for each in found.against)
     failed = {ExitCode.WORSE: said.stopped, ExitCode.NOTHING_JUDGED: said.idle or apart}
     sys.exit(min((code for code, why in failed.items() if why), default=ExitCode.GOOD))
-
-
-def _sides(texts: Sequence[str]) -> list[ComparedStudy]:
-    """The studies that `texts` name. Raises StudyError with what is wrong with any of them."""
-    found: list[ComparedStudy] = []
-    wrong: list[str] = []
-    for number, text in enumerate(texts, 1):
-        try:
-            found.append(side_of(text, number))
-        except StudyError as mistake:
-            wrong += mistake.mistakes
-    if wrong:
-        raise StudyError(dict.fromkeys(wrong))
-    return found
 
 
 def _judged(found: StudyComparison, words: Sequence[str], threshold: float) -> Judgement:

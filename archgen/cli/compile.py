@@ -19,33 +19,10 @@ from typing import Any, TypeVar
 import click
 import onnx
 
-from archgen.api import (
-    batched,
-    load_arch,
-    load_family,
-    load_model,
-    prepared_for,
-    request_for,
-    states_of,
-)
+from archgen.api import batched, load_family, load_model, prepared_for, request_for, states_of
+from archgen.cli import options
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import guarding_options, printed
-from archgen.cli.options import (
-    EveryMistake,
-    calibration_option,
-    dim_option,
-    dtype_option,
-    extension_option,
-    host_option,
-    names_of,
-    once_each,
-    one_shape,
-    reads,
-    reads_each,
-    role_option,
-    set_option,
-    together,
-)
 from archgen.extensions import activate, blaming, extension
 from archgen.models.constants import with_values
 from archgen.models.extents import SizeRange
@@ -62,25 +39,12 @@ from archgen.process.guard import ResourceLimits
 from archgen.process.steps import step
 from archgen.program_files import named_loadable, write, write_assembly
 from archgen.scheduling import DEFAULT, OptionError, Scalar, Scheduling, choices, combinations_of
+from archgen.schema import load_arch
 from archgen.schema.tree import ArchError, guess
 from archgen.studies.prepare import Prepared
 from archgen.studies.run import beside
 from archgen.toolchain import Request, compile_best, compile_options, explanation
-from compiler.api import (
-    CHOSEN,
-    EFFORTS,
-    FORMS,
-    HALOS,
-    OBJECTIVES,
-    STRATEGIES,
-    Best,
-    CompilerError,
-    Tree,
-    TreeError,
-    form_after,
-    form_of,
-    parse_tree,
-)
+from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 from simmodel.machine.run import traced
@@ -93,16 +57,16 @@ Value = TypeVar("Value")
 # How networks are scheduled, as all verbs that compile take it.
 
 _WORDS = {
-    "fusion": ("How layers are grouped", STRATEGIES),
-    "halo": ("What neighbouring tiles of a group share", HALOS),
-    "objective": ("What schedules are compared by", OBJECTIVES),
-    "effort": ("How long the compiler may search", EFFORTS),
+    "fusion": ("How layers are grouped", api.STRATEGIES),
+    "halo": ("What neighbouring tiles of a group share", api.HALOS),
+    "objective": ("What schedules are compared by", api.OBJECTIVES),
+    "effort": ("How long the compiler may search", api.EFFORTS),
 }
 
 
 def _choices_of(text: str) -> tuple[Any, ...]:
     """Words; levels of effort as numbers, and what is no number as it is, to be reported."""
-    return tuple(int(w) if w.isascii() and w.isdigit() else w for w in names_of(text))
+    return tuple(int(w) if w.isascii() and w.isdigit() else w for w in options.names_of(text))
 
 
 def _pass_option(text: str) -> tuple[str, list[Scalar]]:
@@ -121,18 +85,18 @@ def _scalar(text: str) -> Scalar:
     return value if isinstance(value, int | float | None) else text
 
 
-_each_pass = once_each("--pass", "; several values go by commas")
-scheduling_options = together(
+_each_pass = options.once_each("--pass", "; several values go by commas")
+scheduling_options = options.together(
     *(
         click.option(
-            f"--{name}", callback=reads(_choices_of), default=str(DEFAULT.columns[name]),
+            f"--{name}", callback=options.reads(_choices_of), default=str(DEFAULT.columns[name]),
             show_default=True, metavar="NAMES", help=f"{help}: {', '.join(map(str, known))}.",
         )
         for name, (help, known) in _WORDS.items()
     ),
     click.option(
         "--pass", "passes", multiple=True, metavar="OPTION=VALUE",
-        callback=reads_each(
+        callback=options.reads_each(
             _pass_option, lambda pairs: tuple(combinations_of(_each_pass(pairs)))
         ),
         help="An option of a pass; `archgen explain passes` lists them. May be repeated.",
@@ -168,8 +132,8 @@ class _Shown:
     def mistakes(self) -> Iterator[str]:
         """What is wrong with it by itself."""
         if self.after is not None:
-            if self.after not in FORMS:
-                there = f"{guess(self.after, FORMS)}; there are: {', '.join(FORMS)}"
+            if self.after not in api.FORMS:
+                there = f"{guess(self.after, api.FORMS)}; there are: {', '.join(api.FORMS)}"
                 yield f"--after: no stage {self.after!r}{there}"
             others = {
                 "report": self.report or self.as_json, "trace": self.trace,
@@ -187,17 +151,19 @@ class _Shown:
 _PATH = click.Path(path_type=Path)
 
 
-@click.command(cls=EveryMistake)
+@click.command(cls=options.EveryMistake)
 @click.argument("arch", metavar="ARCH", required=False)
 @click.option("-m", "--model", help="Network: zoo name or .onnx file.")
 @click.option("-b", "--batch", type=click.IntRange(1), help="Default: what the file fixes, else 1.")
-@dtype_option
-@host_option
-@dim_option(one_shape, "; of a range such as sequence=1..512 the program takes any", ranges=True)
-@role_option
-@set_option
-@calibration_option
-@extension_option
+@options.dtype_option
+@options.host_option
+@options.dim_option(
+    options.one_shape, "; of a range such as sequence=1..512 the program takes any", ranges=True
+)
+@options.role_option
+@options.set_option
+@options.calibration_option
+@options.extension_option
 @scheduling_options
 @click.option("--report", is_flag=True, help="Explain every decision instead.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
@@ -245,7 +211,7 @@ def compile(
     Exit code 0: there is a program. 1: it does not fit or is not supported. 2: wrong input.
     """  # fmt: skip
     if given["after"] == "list":
-        click.echo("\n".join(FORMS))
+        click.echo("\n".join(api.FORMS))
         return
     shown = _Shown(**{name: given[name] for name in _Shown.__dataclass_fields__})
     mistakes = [] if arch else ["no architecture given: a file or the name of a shipped one"]
@@ -299,11 +265,11 @@ def _try_loading(make: Callable[[], Value], mistakes: list[str]) -> Value | None
         return None
 
 
-def _tree(path: Path | None, mistakes: list[str]) -> Tree | None:
+def _tree(path: Path | None, mistakes: list[str]) -> api.Tree | None:
     """The schedule in a file."""
     try:
-        return None if path is None else parse_tree(path.read_text(encoding="utf-8-sig"))
-    except TreeError as mistake:
+        return None if path is None else api.parse_tree(path.read_text(encoding="utf-8-sig"))
+    except api.TreeError as mistake:
         mistakes += [f"{path}: {said}" for said in mistake.mistakes]
     except OSError as mistake:
         mistakes.append(f"--tree {path}: {mistake.strerror}")
@@ -317,14 +283,14 @@ def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown) ->
     try:
         with blaming():
             _show(network, point, shown)
-    except CompilerError as answer:
+    except api.CompilerError as answer:
         click.echo(f"no program: {answer}", err=True)
         sys.exit(1)
     except EncodingError as narrow:
         said = f"no program: the encoding of {point.arch.name} does not hold it"
         click.echo("\n".join((said, *(f"  {line}" for line in str(narrow).splitlines()))), err=True)
         sys.exit(1)
-    except TreeError as wrong:
+    except api.TreeError as wrong:
         raise OptionError(f"{shown.tree}: {said}" for said in wrong.mistakes) from None
 
 
@@ -365,18 +331,18 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
 
 def _form(stage: str, request: Request, model: Prepared, network: onnx.ModelProto) -> str:
     """What a stage makes of the program that `request` gets, or of the first that is tried."""
-    best: Best | None = None
-    with suppress(CompilerError):  # what is refused has forms of the first program
-        best = compile_best(request) if stage in CHOSEN else None
+    best: api.Best | None = None
+    with suppress(api.CompilerError):  # what is refused has forms of the first program
+        best = compile_best(request) if stage in api.CHOSEN else None
     if best is None:
-        options = compile_options(request)
-        return form_after(stage, model.proto, model.name, request.arch, options)
+        asked = compile_options(request)
+        return api.form_after(stage, model.proto, model.name, request.arch, asked)
     program = batched(best.result.program, network)
-    form = form_of(stage, replace(best.result, program=program))
-    return form or form_after(stage, model.proto, model.name, best.arch, best.options)
+    form = api.form_of(stage, replace(best.result, program=program))
+    return form or api.form_after(stage, model.proto, model.name, best.arch, best.options)
 
 
-def _show_run(best: Best, point: Point, shown: _Shown) -> None:
+def _show_run(best: api.Best, point: Point, shown: _Shown) -> None:
     """The report, the trace and the commands, as far as they are wanted."""
     program, machine = best.result.program, point.arch
     trace = best.trace or traced(program, machine)
@@ -407,8 +373,7 @@ def _written(option: str, path: Path) -> Iterator[Path]:
     try:
         yield path
     except OSError as mistake:
-        said = f"{path}: {mistake.strerror}"
-        raise click.BadParameter(said, param_hint=f"--{option}") from None
+        raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint=f"--{option}") from None
 
 
 def _write(text: str, output: Path | None) -> None:

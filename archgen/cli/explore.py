@@ -19,19 +19,12 @@ from archgen.cli.options import FILE, EveryMistake, reads
 from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
 from archgen.cli.summary import next_command, shortened
 from archgen.cli.terminal import PlainTable, plain_table, show
+from archgen.exploration import saving
 from archgen.exploration.calibrate import Measurement, read_measurements
 from archgen.exploration.calibrate import calibrate as fitted
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools
 from archgen.exploration.measures import AREA, is_estimable
 from archgen.exploration.plan import Exploration, load_exploration, load_sensitivity_plan
-from archgen.exploration.saving import (
-    FRONT,
-    TARGET,
-    TARGET_REPORT,
-    save_answer,
-    save_found,
-    save_sensitivities,
-)
 from archgen.exploration.search import ExplorationResult, is_blind, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
@@ -108,14 +101,14 @@ def explore(
         found = answer = watched(
             lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact), folder
         )
-        save_answer(answer, folder)
+        saving.save_answer(answer, folder)
         best = () if answer.machine is None else (answer.machine,)
         lines = answer_lines(answer, folder)
     else:
         found = front = watched(lambda seen: search(plan, replace(means, observe=seen)), folder)
-        save_found(front, folder, wanted)
+        saving.save_found(front, folder, wanted)
         best, lines = front.front, found_lines(front, folder)
-    save_page(found.study, folder, wanted, REPORT if target is None else TARGET_REPORT)
+    save_page(found.study, folder, wanted, REPORT if target is None else saving.TARGET_REPORT)
     tables = [machines_table(plan, best)] if best or target is None else []
     frame = found.study.frame
     if target is not None:
@@ -161,7 +154,7 @@ def found_lines(found: ExplorationResult, folder: Path) -> Iterator[str]:
     yield from _refused(found.full)
     forbidden = [f"no machine: {text}: {why}" for text, why in found.forbidden.items()]
     yield from _first_few(forbidden, "combinations that are no machines")
-    yield f"machines are in {folder / FRONT}, results and plots in {folder}"
+    yield f"machines are in {folder / saving.FRONT}, results and plots in {folder}"
 
 
 def _refused(full: tuple[EvaluatedMachine, ...]) -> Iterator[str]:
@@ -192,7 +185,8 @@ def answer_lines(answer: Answer, folder: Path) -> Iterator[str]:
     yield f"{len(answer.full)} machines were run in full{spared if answer.spared else ''}"
     yield from _refused(answer.full)
     if name is not None:
-        yield f"the machine is {folder / TARGET / name}.yaml, results and plots are in {folder}"
+        file = folder / saving.TARGET / f"{name}.yaml"
+        yield f"the machine is {file}, results and plots are in {folder}"
 
 
 @click.command(cls=EveryMistake)
@@ -226,7 +220,7 @@ def sensitivity(study: Path, by: float | None, out: Path | None, **given: Any) -
     folder = out or OUT / asked.design.name
     means = EvaluationTools(running(folder, **given))
     found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
-    save_sensitivities(found, folder, given["plots"])
+    saving.save_sensitivities(found, folder, given["plots"])
     save_page(found.study, folder, given["plots"])
     lines = [*sensitivity_lines(found, folder), *implausible(asked.design, found.study)]
     show([tornado_table(found)], lines)

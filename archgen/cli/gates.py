@@ -80,8 +80,7 @@ def _of_check(check: Check) -> Element:
     if check.verdict == "kept":
         return judged_case("budgets", name)
     tag = "error" if check.verdict == "idle" else "failure"
-    title = _CODES[check.verdict][0]
-    return judged_case("budgets", name, tag, check.said, title, check.budget.at)
+    return judged_case("budgets", name, tag, check.said, _CODES[check.verdict][0], check.budget.at)
 
 
 def judged_case(

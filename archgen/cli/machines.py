@@ -18,10 +18,11 @@ import click
 from archgen.cli.options import EveryMistake, activate_named, extension_option, ignore_option
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
 from archgen.energy import EnergyCosts, costs_of
+from archgen.energy.costs import event_name
 from archgen.energy.sram import MissingSource
 from archgen.lint import LintFinding, brief, findings, located
 from archgen.lint.rules import SEVERITIES
-from archgen.lint.subject import LintedMachine, energies_by_field
+from archgen.lint.subject import LintedMachine
 from archgen.schema import Mistake
 from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
@@ -107,11 +108,10 @@ def costs_table(arch: Arch, costs: EnergyCosts) -> PlainTable:
     table.title_justify = "left"
     areas = {f"energy.area {name}": cost for name, cost in costs.area.parts.items()}
     areas |= {"energy.area without dram": costs.area.core, "energy.area": costs.area.total}
-    for field, cost in {**energies_by_field(costs), **areas}.items():
+    for field, cost in {**costs.by_field, **areas}.items():
         unit = "mm2" if field in areas else LintedMachine.energy_unit(field)
-        name = field.removeprefix("energy.").replace("memories.", "").replace("links.", "link ")
         ends = (f"{value:.3g}" for value in (cost.value, cost.low, cost.high))
-        words = name.replace(".", " ")
+        words = event_name(field)
         in_memory = arch.memories.on_chip().keys() & words.split()
         source = "file" if cost.stated else arch.energy.source if in_memory else "table"
         table.add_row(words, unit, *ends, source)

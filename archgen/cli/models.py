@@ -20,6 +20,7 @@ from archgen.models.roles import InferredRoles
 from archgen.models.roles.net import ModelPort
 from archgen.process.guard import ResourceLimits
 from archgen.process.steps import step
+from archgen.schema.tree import attempted
 from archgen.zoo.catalog import CATALOG
 
 
@@ -68,17 +69,15 @@ def _roles_by_model(
     names: Sequence[str], sizes: Mapping[str, int], roles: Mapping[str, str]
 ) -> dict[str, InferredRoles]:
     """The inputs of each model; ModelError with what is wrong with any of them."""
-    found: dict[str, InferredRoles] = {}
-    mistakes: list[str] = []
-    for name in dict.fromkeys(names):
+
+    def opened(name: str) -> tuple[str, InferredRoles]:
         with step(f"opening {name}"):
-            try:
-                found[name] = roles_of(name, sizes, roles)
-            except ModelError as mistake:
-                mistakes += mistake.mistakes
+            return name, roles_of(name, sizes, roles)
+
+    found, mistakes = attempted(opened, dict.fromkeys(names), ModelError)
     if mistakes:
         raise ModelError(*mistakes)
-    return found
+    return dict(found)
 
 
 def _inputs(told: InferredRoles) -> PlainTable:
@@ -121,10 +120,9 @@ def _advice(told: InferredRoles) -> Iterator[str]:
     if free:
         yield f"to be given: {' '.join(option('--dim', dim, '<size>') for dim in free)}"
     if carried:
-        axes = sorted(set(carried.values()))
         places = "; ".join(
             f"axis {axis} of {', '.join(name for name in carried if carried[name] == axis)}"
-            for axis in axes
+            for axis in sorted(set(carried.values()))
         )
         fixed = sorted(extent for extent in batch if isinstance(extent, int))
         held = f" (the file fixes {', '.join(map(str, fixed))})" if fixed else ""

@@ -13,7 +13,7 @@ import click
 
 from archgen.lint import RULES
 from archgen.models.extents import Extents, SizeRange, extents
-from archgen.schema.tree import guess
+from archgen.schema.tree import attempted, guess
 from simmodel.arch.base import ElementType
 from simmodel.arch.units import parse_bytes
 
@@ -104,12 +104,7 @@ def reads_each(parse: Callable[[str], Value], join: Callable[[list[Value]], obje
     is judged beside the rest of a command's arguments."""
 
     def read(context: click.Context, option: click.Parameter, values: Sequence[str]) -> Any:
-        found, wrong = [], []
-        for value in values:
-            try:
-                found.append(parse(value))
-            except ValueError as mistake:
-                wrong.append(str(mistake))
+        found, wrong = attempted(parse, values, ValueError)
         try:
             if not wrong or context.resilient_parsing:
                 return join(found)
@@ -173,9 +168,7 @@ def _dimension(ranges: bool) -> Callable[[str], tuple[str, Extents]]:
 _dims = once_each("--dim", "; several sizes go by commas")
 
 
-def one_shape(
-    pairs: list[tuple[str, Extents]],
-) -> tuple[dict[str, int], dict[str, SizeRange]]:
+def one_shape(pairs: list[tuple[str, Extents]]) -> tuple[dict[str, int], dict[str, SizeRange]]:
     """The sizes and the ranges by name; ValueError for a name that is given several."""
     sizes: dict[str, int] = {}
     ranges: dict[str, SizeRange] = {}

@@ -19,36 +19,16 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from archgen import program_files
 from archgen.api import commands, execute, simulate
+from archgen.cli import options
 from archgen.cli.guarded import guarding_options, printed
-from archgen.cli.options import (
-    FILE,
-    EveryMistake,
-    activate_named,
-    dim_option,
-    extension_option,
-    place_option,
-    skip_option,
-)  # fmt: skip
+from archgen.cli.options import FILE, EveryMistake, activate_named
 from archgen.models.load import arrays_in
 from archgen.outcomes.commands import TooMany, commands_text, save_commands
 from archgen.process.files import unwritable, write_atomically
 from archgen.process.guard import ResourceLimits
-from archgen.program_files import (
-    Loaded,
-    WrongInputs,
-    assembled,
-    is_loadable,
-    leads_out,
-    load,
-    matched,
-    ranged,
-    read,
-    read_assembly,
-    same_machine,
-    save_arrays,
-    shown,
-)
+from archgen.program_files import Loaded, load, matched, read, shown
 from archgen.scheduling import OptionError
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch.dtype import NAMES, NUMPY
@@ -77,14 +57,14 @@ Array = NDArray[Any]
     "-o", "--output", "outputs", multiple=True, type=FILE,
     help=".npz file for the outputs: of the last inference, or one for each.",
 )  # fmt: skip
-@dim_option()
+@options.dim_option()
 @click.option(
     "--arch", help="Of assembly the machine; refuse a loadable unless it is for this one."
 )
-@place_option
+@options.place_option
 @click.option("--simulate", "timed", is_flag=True, help="Also say how many cycles it takes.")
-@skip_option
-@extension_option
+@options.skip_option
+@options.extension_option
 @guarding_options
 def run(
     file: Path, inputs: Sequence[Path], outputs: Sequence[Path], dims: Mapping[str, int],
@@ -128,12 +108,12 @@ def run(
 def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
     """The program in a file with its machine, which is `arch` where that is given."""
     try:
-        if is_loadable(file):
+        if program_files.is_loadable(file):
             loaded = load(file, places)
             if arch is not None:
-                same_machine(loaded, load_arch(arch), arch)
+                program_files.same_machine(loaded, load_arch(arch), arch)
             return loaded
-        program = read_assembly(file)
+        program = program_files.read_assembly(file)
     except OSError as mistake:
         raise OptionError([f"{file}: {mistake.strerror}"]) from None
     if arch is None:
@@ -141,7 +121,7 @@ def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) 
         said = f"assembly has no machine but its name, {program.arch}: say --arch {known}"
         raise OptionError([f"--arch: {said}"])
     machine = load_arch(arch)
-    loaded = assembled(program, machine, str(file), places)
+    loaded = program_files.assembled(program, machine, str(file), places)
     if program.arch != machine.name:
         said = f"the text is for {program.arch}, it runs on {machine.name}"
         click.echo(f"warning: {file}: {said}", err=True)
@@ -153,7 +133,7 @@ def _wanted(loaded: Loaded) -> str:
     program, states = loaded.program, []
     given, there = list[str](), set[str]()
     for port in program.inputs:
-        text = f"{port.name} {ranged(port, program.registers)}"
+        text = f"{port.name} {program_files.ranged(port, program.registers)}"
         if port.name in loaded.states:
             states.append(text)
         else:
@@ -223,7 +203,7 @@ def _chain(
             made = execute(program, matched(program, {**zeros, **state, **given}), loaded.arch)
         except NoPayload as broken:
             raise OptionError([f"{programs.file}: {broken}"]) from None
-        except (WrongInputs, NoSuchRow, HostFailed) as wrong:
+        except (program_files.WrongInputs, NoSuchRow, HostFailed) as wrong:
             raise OptionError(f"{path}: {line}" for line in str(wrong).splitlines()) from None
         state = {name: made[after] for name, after in loaded.states.items()}
         if output is not None:
@@ -236,11 +216,11 @@ def _chain(
 
 
 def _write(path: Path, made: Mapping[str, Array]) -> None:
-    if away := [name for name in made if leads_out(name)]:
+    if away := [name for name in made if program_files.leads_out(name)]:
         said = "expected names of outputs that do not lead out of the folder of an archive"
         raise OptionError([f"--output {path}: {said}, got {', '.join(map(repr, away))}"])
     try:
-        write_atomically(path, lambda temporary: save_arrays(temporary, made))
+        write_atomically(path, lambda temporary: program_files.save_arrays(temporary, made))
     except OSError as mistake:
         raise OptionError([f"--output {path}: {mistake.strerror}"]) from None
 
@@ -264,9 +244,9 @@ def _write(path: Path, made: Mapping[str, Array]) -> None:
     "--expand", type=click.IntRange(1), metavar="MOST",
     help="Of tiles: a row for each turn of each loop, where these are no more than MOST.",
 )  # fmt: skip
-@dim_option(means="; of a program for ranges the commands that the front end makes then")
-@place_option
-@extension_option
+@options.dim_option(means="; of a program for ranges the commands that the front end makes then")
+@options.place_option
+@options.extension_option
 def disasm(
     file: Path, level: str, output: Path | None, words: bool, expand: int | None,
     dims: Mapping[str, int], places: Mapping[str, int], extensions: Sequence[str],

@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from archgen.cli.options import bounds_options, together
 from archgen.cli.terminal import ExitCode
@@ -76,10 +69,10 @@ _WINDOW = 3600.0
 
 def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
     """What `work` gives, with its progress shown; an interruption says what is saved and ends."""
-    bar = Progress(
-        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        TextColumn("{task.description}"), console=Console(stderr=True), transient=True,
-        speed_estimate_period=_WINDOW,
+    bar = progress.Progress(
+        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(), progress.TextColumn("{task.description}"),
+        console=Console(stderr=True), transient=True, speed_estimate_period=_WINDOW,
     )  # fmt: skip
     bar.add_task("preparing", total=None)
     (task,) = bar.tasks

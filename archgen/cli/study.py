@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from archgen.cli import options, summary
 from archgen.cli.compile import scheduling_options
 from archgen.cli.gates import budget_option, judge, junit_option
-from archgen.cli.options import (
-    EveryMistake,
-    all_option,
-    batches_of,
-    calibration_option,
-    dims_option,
-    dtype_option,
-    extension_option,
-    host_option,
-    mistakes_of,
-    reads,
-    role_option,
-    set_option,
-    skip_option,
-)
 from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
-from archgen.cli.summary import (
-    host_lines,
-    points_table,
-    results_table,
-    screenful,
-    summary_lines,
-)
 from archgen.cli.terminal import ExitCode, show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
@@ -53,7 +32,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace", 
 _WAYS = ("fusion", "halo", "objective", "effort", "passes")
 
 
-@click.command(cls=EveryMistake, judges=True)
+@click.command(cls=options.EveryMistake, judges=True)
 @click.argument("archs", nargs=-1, required=True, metavar="ARCH...|STUDY")
 @click.option(
     "-m", "--model", "models", multiple=True, metavar="MODEL",
@@ -61,20 +40,20 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
     "May be repeated.",
 )  # fmt: skip
 @click.option(
-    "-b", "--batch", "batches", callback=reads(batches_of), metavar="BATCHES",
+    "-b", "--batch", "batches", callback=options.reads(options.batches_of), metavar="BATCHES",
     help="Batch sizes, separated by commas; default: what the file fixes, else 1.",
 )  # fmt: skip
-@dtype_option
+@options.dtype_option
 @click.option(
     "--verify/--no-verify", default=True,
     help="Execute the instructions and compare with ONNX Runtime.",
 )  # fmt: skip
-@host_option
-@dims_option
-@role_option
-@set_option
-@calibration_option
-@extension_option
+@options.host_option
+@options.dims_option
+@options.role_option
+@options.set_option
+@options.calibration_option
+@options.extension_option
 @scheduling_options
 @click.option(
     "--execute", type=click.Choice(["distinct", "all"]), default="distinct",
@@ -107,8 +86,8 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
     help="With --estimate: run K points of each network in full: the fastest, then points spread "
     "over the front of latency and area.",
 )  # fmt: skip
-@skip_option
-@all_option
+@options.skip_option
+@options.all_option
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @budget_option
 @junit_option
@@ -141,7 +120,7 @@ def study(
     no point. 6: outputs behind one were not checked. 130: interrupted, finished points are saved.
     """  # fmt: skip
     means = {name: given.pop(name) for name in _RUNNING}
-    wrong = mistakes_of(context)
+    wrong = options.mistakes_of(context)
     if best and not estimate:
         wrong.append("--best K runs the best by their estimates: give --estimate too")
     try:
@@ -155,7 +134,7 @@ def study(
     folder = out or (OUT / design.name if design.source else OUT)
     if dry_run:
         wanted = points(design)
-        table, finished = points_table(wanted, folder)
+        table, finished = summary.points_table(wanted, folder)
         said = f"{len(wanted)} points, {finished} of them finished in {folder}"
         show([table], [said, *implausible(design)])
         return
@@ -165,9 +144,10 @@ def study(
     else:
         result = watched(lambda seen: run_study(design, asked, seen, tools), folder)
     save_page(result, folder, asked.plots)
-    lines = [*host_lines(result.outcomes), *summary_lines(result, folder, asked.plots)]
-    shown, left = screenful(result.frame, everything)
-    show([results_table(shown)], [*left, *lines, *implausible(design)])
+    hosts = summary.host_lines(result.outcomes)
+    lines = summary.summary_lines(result, folder, asked.plots)
+    shown, left = summary.screenful(result.frame, everything)
+    show([summary.results_table(shown)], [*left, *hosts, *lines, *implausible(design)])
     codes = judge(result, budgets, junit)
     sys.exit(min(codes if result.good else {*codes, ExitCode.BAD}, default=ExitCode.GOOD))
 
@@ -234,9 +214,9 @@ def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> 
 
 
 def _design_from_options(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
-    names = (*_WAYS, *_FLAGS, "dims", "roles", "calibration", "extensions")
-    options = StudyOptions(**{name: given[name] for name in names if name in given})
-    return designed(archs, given["models"], given.get("batches"), given.get("dtype"), options)
+    names = {field.name for field in fields(StudyOptions)}
+    chosen = StudyOptions(**{name: given[name] for name in names & given.keys()})
+    return designed(archs, given["models"], given.get("batches"), given.get("dtype"), chosen)
 
 
 _FLAGS = ("verify", "host", "isolated", "execute", "in_flight")

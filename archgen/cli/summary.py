@@ -12,20 +12,11 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
+from archgen.outcomes import frame as frames
 from archgen.outcomes.answer import answer, compared_machines, provenance, smaller_machine
 from archgen.outcomes.columns import LIMITS
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated
-from archgen.outcomes.frame import (
-    Record,
-    dimensions,
-    is_wrong,
-    number,
-    records,
-    size_heading,
-    sizes,
-    spans,
-    varied,
-)
+from archgen.outcomes.frame import Record, is_wrong, number, records
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Point
 from archgen.report.sheet import counted, plain
@@ -120,19 +111,19 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
 
 def _telling_columns(rows: Sequence[Record], last: str) -> tuple[list[str], list[str]]:
     """The columns that tell points apart, up to the `last`: their headings and names."""
-    dims, chosen = dimensions(rows), _varying_columns(rows)
-    headings = ["architecture", "model", *map(size_heading, dims), "batch", "dtype", *chosen, last]
-    return headings, ["arch", "model", *dims, "batch", "dtype", *chosen, last]
+    dims, chosen = frames.dimensions(rows), _varying_columns(rows)
+    sizes, rest = map(frames.size_heading, dims), ["batch", "dtype", *chosen, last]
+    return ["architecture", "model", *sizes, *rest], ["arch", "model", *dims, *rest]
 
 
 def _varying_columns(rows: Sequence[Record]) -> list[str]:
     """What tells `rows` apart but for sizes, which say the ranges that they are of."""
-    return [name for name in varied(rows) if not name.startswith(BUCKET)]
+    return [name for name in frames.varied(rows) if not name.startswith(BUCKET)]
 
 
 def _row_cells(row: Record, names: Sequence[str]) -> list[str]:
     """The cells of these columns, empty where a row has no such thing."""
-    within = spans(row)
+    within = frames.spans(row)
     cells = ((row.get(name), within.get(name.removeprefix(DIMENSION))) for name in names)
     return ["" if pd.isna(cell) else f"{cell}{_of(span)}" for cell, span in cells]
 
@@ -171,7 +162,7 @@ def next_command(frame: pd.DataFrame, study: Study, folder: Path) -> Iterator[st
     elif found and about.command and not (about.source or _UNTOLD & set(typed)):
         row = max(found[0].best.values(), key=lambda row: number(row, "latency_ms"))
         file, arch = about.files.get(found[0].name), study.by_name[found[0].name]
-        words = _compile_words(row, file, arch) if file and not spans(row) else []
+        words = _compile_words(row, file, arch) if file and not frames.spans(row) else []
     if words:
         yield f"Next: {shlex.join(words)}"
 
@@ -185,7 +176,7 @@ def _compile_words(row: Record, file: str, arch: Arch) -> list[str]:
     words = ["archgen", "compile", file, "-m", str(row["model"])]
     for name, (value, usual) in given.items():
         words += [f"--{name}", str(value)] if value != usual else []
-    for name, size in sizes(row).items():
+    for name, size in frames.sizes(row).items():
         words += ["--dim", f"{name}={size}"]
     for name in (name for name in row if name.startswith("pass.") and not pd.isna(row[name])):
         words += ["--pass", f"{name.removeprefix('pass.')}={row[name]}"]
@@ -259,18 +250,19 @@ def _error(row: Record) -> str:
 
 
 def _point_label(row: Record, chosen: list[str]) -> str:
-    within = spans(row)
-    given = {**sizes(row), "batch": row["batch"]}
+    within = frames.spans(row)
+    given = {**frames.sizes(row), "batch": row["batch"]}
     return _label(row, (f"{n} {size}{_of(within.get(n))}" for n, size in given.items()), chosen)
 
 
 def _program(row: Record, chosen: list[str]) -> str:
     """What the rows of one program have in common; where it is for ranges, the batch may follow
     from lengths."""
-    within = spans(row)
+    within = frames.spans(row)
     if not within:
         return _point_label(row, chosen)
-    return _label(row, (f"{n} {size}" for n, size in {**sizes(row), **within}.items()), chosen)
+    given = {**frames.sizes(row), **within}
+    return _label(row, (f"{name} {size}" for name, size in given.items()), chosen)
 
 
 def _label(row: Record, said: Iterable[str], chosen: list[str]) -> str:

@@ -20,20 +20,10 @@ import click
 from archgen.cli.terminal import ExitCode
 from archgen.lint import RULES
 from archgen.lint.rules import SEVERITIES, Chip, published_chips
-from archgen.outcomes.columns import (
-    COLUMNS,
-    COMMAND_COLUMNS,
-    HEADINGS,
-    LAYER_COLUMNS,
-    LEVEL_COLUMNS,
-    LIMITS,
-    SPAN_COLUMNS,
-    STALLS,
-    TERMS,
-    Column,
-)
+from archgen.outcomes import columns
+from archgen.outcomes.columns import COMMAND_COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
 from archgen.scheduling import PassOptionField, options, passes_by_prefix
-from archgen.schema.json_schema import REF, Schema, View, arch_view
+from archgen.schema.json_schema import REF, Schema, View, arch_view, view_of
 from archgen.studies.file import StudyFile
 from compiler import api
 from compiler.api import pass_name
@@ -63,11 +53,9 @@ class Section:
 
 
 def _section(
-    title: str,
-    headings: tuple[str, str, str],
-    rows: Iterable[tuple[str, str, str]],
+    title: str, headings: tuple[str, str, str], rows: Iterable[tuple[str, str, str]],
     about: str = "",
-) -> Section:
+) -> Section:  # fmt: skip
     return Section(title, about, headings, tuple(ExplainedTerm(*row) for row in rows))
 
 
@@ -140,8 +128,7 @@ def _default(value: Any, example: str) -> str:
         return f"[{', '.join(map(str, value))}]"
     if isinstance(value, str):
         return _LONG.sub(lambda found: f"{float(found[0]):.6g}", value)
-    unit = example.partition(" ")[2]
-    return _IN_UNITS.get(unit, "{:g}".format)(value)
+    return _IN_UNITS.get(example.partition(" ")[2], "{:g}".format)(value)
 
 
 _IN_UNITS: dict[str, Callable[[float], str]] = {
@@ -156,8 +143,8 @@ _LONG = re.compile(r"\d+\.\d{7,}")
 
 # The topics.
 
-_FRAMES: Mapping[str, Iterable[Column]] = {
-    "Study.frame, results.csv and results.parquet: one row for each point": COLUMNS,
+_FRAMES: Mapping[str, Iterable[columns.Column]] = {
+    "Study.frame, results.csv and results.parquet: one row for each point": columns.COLUMNS,
     "Study.layers and runs/*.layers.parquet: one row for each node of a point": LAYER_COLUMNS,
     "Study.spans and runs/*.spans.parquet: when each engine worked for which node": SPAN_COLUMNS,
     "Study.levels and runs/*.levels.parquet: levels over time, in bins": LEVEL_COLUMNS,
@@ -175,7 +162,8 @@ def _column_sections() -> list[Section]:
 def _stalls() -> list[Section]:
     title = "Why an engine did not compute; every idle cycle has exactly one cause"
     rows = (
-        (cause, "", f"{stall.meaning}. Levers: {stall.levers}") for cause, stall in STALLS.items()
+        (cause, "", f"{stall.meaning}. Levers: {stall.levers}")
+        for cause, stall in columns.STALLS.items()
     )
     return [_section(title, ("cause", "", "meaning and levers"), rows)]
 
@@ -245,14 +233,8 @@ def _lint() -> list[Section]:
         (chip.name, _figures(chip), _source(chip.source, chip.status))
         for chip in published_chips().chips.values()
     )
-    return [
-        *rules,
-        _section(
-            "Published chips that machines are held against",
-            ("chip", "figures of the whole chip", "source"),
-            chips,
-        ),
-    ]
+    title = "Published chips that machines are held against"
+    return [*rules, _section(title, ("chip", "figures of the whole chip", "source"), chips)]
 
 
 def _source(source: str, status: str) -> str:
@@ -293,13 +275,14 @@ def _codes() -> list[Section]:
 
 
 def _term_sections() -> list[Section]:
-    accounts = {f"waits: {cause}": stall.meaning for cause, stall in STALLS.items()}
+    accounts = {f"waits: {cause}": stall.meaning for cause, stall in columns.STALLS.items()}
+    terms = ((name, "", said) for name, said in columns.TERMS.items())
     accounts |= {**WORK, **{f"DRAM: {what}": said for what, said in MOVED.items()}}
     return [
-        _section("Terms", ("term", "", "meaning"), ((n, "", said) for n, said in TERMS.items())),
+        _section("Terms", ("term", "", "meaning"), terms),
         _section(
             "Headings of tables", ("heading", "where", "meaning"),
-            ((name, where, said) for name, (where, said) in HEADINGS.items()),
+            ((name, where, said) for name, (where, said) in columns.HEADINGS.items()),
             "Those of frames are columns, those of sweeps fields of architecture files.",
         ),
         _section(
@@ -313,7 +296,7 @@ def _term_sections() -> list[Section]:
                 (" / ".join(dict.fromkeys((limit.words, limit.phrase))), cause,
                  f"{limit.phrase} takes more of the time than all else"
                  f"{'; moved by ' * bool(limit.fields)}{', '.join(limit.fields)}")
-                for cause, limit in LIMITS.items()
+                for cause, limit in columns.LIMITS.items()
             ),
         ),
     ]  # fmt: skip
@@ -321,7 +304,7 @@ def _term_sections() -> list[Section]:
 
 SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "architecture": lambda: parts(arch_view()),
-    "study": lambda: parts(View(StudyFile.model_json_schema(by_alias=True))),
+    "study": lambda: parts(view_of(StudyFile)),
     "columns": _column_sections,
     "plots": _plots,
     "stalls": _stalls,
@@ -330,7 +313,6 @@ SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "lint": _lint,
     "words": _term_sections,
 }
-"""Topic -> its sections."""
 
 
 # The reference of the command line.

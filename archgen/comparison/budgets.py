@@ -16,27 +16,15 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
+from archgen.outcomes import figures
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.estimated import ESTIMATED
-from archgen.outcomes.figures import (
-    ORDERS,
-    amount,
-    figure_named,
-    figure_of,
-    is_figure,
-    is_of_machine,
-    split_condition,
-    unit_of,
-    with_unit,
-)
 from archgen.outcomes.points import DIMENSION, Outcome, Row
-from archgen.schema.json_schema import View
 from archgen.schema.record import RecordReader
 from archgen.schema.source import BUDGET, read_tree
 from archgen.schema.tree import FilePosition, Mistake, Table, find, guess, plain
@@ -63,7 +51,7 @@ class FigureLimit:
         by = abs(value - self.bound)
         way = "over" if self.comparison.startswith("<") else "under"
         if not self.bound:
-            return f"{with_unit(by, self.figure)} {way}"
+            return f"{figures.with_unit(by, self.figure)} {way}"
         return f"{100 * by / abs(self.bound):.3g} % {way}"
 
 
@@ -73,18 +61,19 @@ def limit_of(text: str) -> tuple[FigureLimit, dict[str, tuple[str, ...]]]:
     Raises ValueError.
     """
     condition, *rest = _WHOM.split(text.strip())
-    parts = split_condition(condition)
-    if parts is None or parts[1] not in ORDERS:
+    parts = figures.split_condition(condition)
+    if parts is None or parts[1] not in figures.ORDERS:
         raise ValueError(f"{text!r}: expected a figure, <= or >=, and a bound, such as {_EXAMPLE}")
     name, comparison, bound = parts
-    figure = name if is_figure(name) else figure_named(name, _FIXED)
+    figure = name if figures.is_figure(name) else figures.figure_named(name, _FIXED)
     whom: dict[str, tuple[str, ...]] = {}
     for word, names in zip(rest[::2], rest[1::2], strict=True):
         patterns = tuple(part.strip() for part in names.split(","))
         if not all(patterns) or _SIDES[word] in whom:
             raise ValueError(f"{text!r}: expected names behind {word!r}, such as {_EXAMPLE}")
         whom[_SIDES[word]] = patterns
-    return FigureLimit(figure, comparison, amount(bound, figure, unit_of(figure))), whom
+    most = figures.amount(bound, figure, figures.unit_of(figure))
+    return FigureLimit(figure, comparison, most), whom
 
 
 def _checked(text: str) -> str:
@@ -130,6 +119,7 @@ class BudgetFile(FrozenModel):
     budgets: Annotated[tuple[LimitText | BudgetEntry, ...], Field(min_length=1)]
 
 
+_READER = RecordReader(BudgetFile, BUDGET.root)
 Verdict = Literal["kept", "broken", "unverified", "idle"]
 
 
@@ -158,19 +148,19 @@ class Budget:
         if status != "ok" and not guessed:
             reason = str(row.get("reason") or "").partition("\n")[0]
             return "broken", f"{status}: {reason}"
-        of_run = not is_of_machine(limit.figure)
+        of_run = not figures.is_of_machine(limit.figure)
         if of_run and row.get("verified") is False:
             return "broken", "its outputs are wrong"
-        value = figure_of(dict(row), limit.figure)
-        shown = with_unit(value, limit.figure)
+        value = figures.figure_of(dict(row), limit.figure)
+        shown = figures.with_unit(value, limit.figure)
         if guessed and of_run:
             told = "no figure of estimates" if math.isnan(value) else f"estimated at {shown}"
             return "unverified", f"{limit.figure} is {told}, and it was not run"
         if math.isnan(value):
-            near = guess(limit.figure, [name for name in row if is_figure(name)])
+            near = guess(limit.figure, [name for name in row if figures.is_figure(name)])
             return "broken", f"it has no {limit.figure}{near}"
-        told = f"{limit.figure} {shown}, limit {with_unit(limit.bound, limit.figure)}"
-        if not ORDERS[limit.comparison](value, limit.bound):
+        told = f"{limit.figure} {shown}, limit {figures.with_unit(limit.bound, limit.figure)}"
+        if not figures.ORDERS[limit.comparison](value, limit.bound):
             return "broken", f"{told}: {limit.excess_text(value)}"
         if of_run and self.verified and row.get("verified") is not True:
             return "unverified", f"{told}, but its outputs were not checked"
@@ -223,8 +213,8 @@ def read_budgets(paths: Iterable[Path]) -> tuple[Budget, ...]:
         mistakes += wrong
         if tree is None:
             continue
-        found, errors = _reader().attempt(plain(tree))
-        mistakes += _reader().to_mistakes(tree, errors)
+        found, errors = _READER.attempt(plain(tree))
+        mistakes += _READER.to_mistakes(tree, errors)
         if found is not None:
             budgets += _budgets(found, tree)
     if mistakes:
@@ -241,10 +231,3 @@ def _budgets(found: BudgetFile, tree: Table) -> Iterator[Budget]:
         on = {name: value for name, value in entry.on if value is not None and name != "dims"}
         on |= {f"{DIMENSION}{name}": sizes for name, sizes in entry.on.dims.items()}
         yield Budget(node.at, entry.limit, limit, on | whom, entry.optional, found.verified)
-
-
-@cache
-def _reader() -> RecordReader[BudgetFile]:
-    return RecordReader(
-        BudgetFile, lambda: View(BudgetFile.model_json_schema(by_alias=True)), BUDGET.root
-    )

@@ -44,7 +44,6 @@ class Change:
 
     @property
     def difference(self) -> float:
-        """After less before."""
         return self.after - self.before
 
 

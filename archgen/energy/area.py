@@ -12,14 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 
-from archgen.energy.area_of_parts import PART as INTERFACE
-from archgen.energy.area_of_parts import (
-    copy_terms,
-    front_end_terms,
-    interface_terms,
-    link_terms,
-    memory_terms,
-)
+import archgen.energy.area_of_parts as area_of_parts
 from archgen.energy.engines import matrix_terms, scalar_terms, vector_terms
 from archgen.energy.ranges import UncertainValue, area_of_speed, total
 from archgen.energy.sram import Source
@@ -48,7 +41,7 @@ def as_stated(arch: Arch, terms: Iterable[Term]) -> Iterator[Term]:
 def _stated(arch: Arch, term: Term, name: str, what: str) -> Term:
     area, count = arch.energy.area.parts[name], _stated_instances(arch, term, name)
     text = f"{count} x {area:.4g} mm2 (energy.area.parts)"
-    where = () if term.part == INTERFACE else ("cores", "clusters")
+    where = () if term.part == area_of_parts.PART else ("cores", "clusters")
     return Term(term.part, what, where, text, UncertainValue.exact(area).times(count))
 
 
@@ -82,7 +75,7 @@ class Area:
     @property
     def core(self) -> UncertainValue:
         """mm2 of everything but the interface to DRAM."""
-        return total(part for name, part in self.parts.items() if name != INTERFACE)
+        return total(part for name, part in self.parts.items() if name != area_of_parts.PART)
 
 
 def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
@@ -95,7 +88,7 @@ def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
     terms.append(Term("other", "clock, wires, space", (), text, share))
     # Its clock is DRAM's, or the system's.
     slow = Logic(figures.area, arch.energy.node)
-    interface = as_stated(arch, interface_terms(arch, figures, slow))
+    interface = as_stated(arch, area_of_parts.interface_terms(arch, figures, slow))
     extra = (
         Term(EXTRA, name, (), f"{mm2:.4g} mm2 (energy.area.extra)", UncertainValue.exact(mm2))
         for name, mm2 in arch.energy.area.extra.items()
@@ -110,7 +103,7 @@ def _listed(arch: Arch, figures: Figures, source: Source) -> Iterator[Term]:
     yield from vector_terms(arch, figures, logic)
     yield from scalar_terms(arch, figures, logic)
     for role in arch.memories.on_chip():
-        yield from memory_terms(arch, role, figures, source, logic)
-    yield from copy_terms(arch, figures, logic)
-    yield from link_terms(arch, logic)
-    yield from front_end_terms(arch, figures, source, logic)
+        yield from area_of_parts.memory_terms(arch, role, figures, source, logic)
+    yield from area_of_parts.copy_terms(arch, figures, logic)
+    yield from area_of_parts.link_terms(arch, logic)
+    yield from area_of_parts.front_end_terms(arch, figures, source, logic)

@@ -13,11 +13,10 @@ from importlib import import_module
 from archgen.energy.ranges import UncertainValue
 from archgen.energy.sram import Source, Sram
 from archgen.energy.table import Figures
-from archgen.energy.terms import Logic, Term
+from archgen.energy.terms import WHERE, Logic, Term
 from simmodel.arch.record import INSTRUCTION_BYTES, Arch, Memory
 from simmodel.arch.units import show_bytes
 
-_WHERE = ("clock", "cores", "clusters")
 _OPERANDS = 3
 
 
@@ -39,7 +38,7 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
     front, cores, known = arch.front_end, arch.core_count, figures.area.front_end
     slots = front.issue_width * front.bundle
     yield Term(
-        "front_end", "issue", ("front_end.issue_width", "front_end.bundle", *_WHERE),
+        "front_end", "issue", ("front_end.issue_width", "front_end.bundle", *WHERE),
         f"{cores} cores x {slots} instructions a cycle x {known.slot:g} gates",
         logic.control(logic.gates(known.slot * slots * cores)),
     )  # fmt: skip
@@ -51,7 +50,7 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
     yield Term(
         "front_end", "fetch",
         ("front_end.fetch_bandwidth", "front_end.instruction_bytes", "front_end.issue_width",
-         "front_end.bundle", *_WHERE),
+         "front_end.bundle", *WHERE),
         f"{cores} cores x {known.fetched:g} x {rate:.4g} B",
         logic.control(logic.registers(bits * cores)),
     )  # fmt: skip
@@ -61,7 +60,7 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
     each = 8 * size
     yield Term(
         "front_end", "queues",
-        ("front_end.queue_depth", "front_end.instruction_bytes", "front_end.bundle", *_WHERE),
+        ("front_end.queue_depth", "front_end.instruction_bytes", "front_end.bundle", *WHERE),
         f"{cores} cores x {entries} entries x {each:.4g} bits",
         logic.control(logic.registers(entries * each * cores)),
     )  # fmt: skip
@@ -70,7 +69,7 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
         area = logic.registers(bits) + logic.muxes(bits * len(arch.engines()))
         text = f"{cores} cores x {front.tokens} counters x {known.counter:g} bits"
         yield Term(
-            "front_end", "tokens", ("front_end.tokens", "front_end.sync", *_WHERE),
+            "front_end", "tokens", ("front_end.tokens", "front_end.sync", *WHERE),
             text, logic.control(area * cores),
         )  # fmt: skip
     else:
@@ -78,7 +77,7 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
         area = compares * figures.area.arithmetic.add["int32"]
         text = f"{cores} cores x {compares} comparators of addresses"
         yield Term(
-            "front_end", "interlock", ("front_end.sync", "front_end.queue_depth", *_WHERE),
+            "front_end", "interlock", ("front_end.sync", "front_end.queue_depth", *WHERE),
             text, logic.control(area * cores),
         )  # fmt: skip
 
@@ -94,7 +93,7 @@ def _loop_buffer(arch: Arch, size: int, figures: Figures, source: Source, logic:
     small = registers.value < memory.value
     return Term(
         "front_end", "loop buffer",
-        ("front_end.loop_buffer", "front_end.instruction_bytes", "front_end.bundle", *_WHERE),
+        ("front_end.loop_buffer", "front_end.instruction_bytes", "front_end.bundle", *WHERE),
         f"{cores} cores x {show_bytes(size)} of {'registers' if small else 'memory'}",
         registers if small else memory,
     )  # fmt: skip
@@ -110,7 +109,7 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         path, wide = f"copy.{name}", engine.bandwidth.at(arch.clock)
         own = known.gates + known.entry * engine.outstanding
         yield Term(
-            "copy", f"{name}: requests", (f"{path}.outstanding", *_WHERE),
+            "copy", f"{name}: requests", (f"{path}.outstanding", *WHERE),
             f"{cores} x ({known.gates:g} + {engine.outstanding} in flight x {known.entry:g}) gates",
             logic.control(logic.gates(own * cores)),
         )  # fmt: skip
@@ -120,22 +119,21 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         data += logic.gates(figures.area.converter.gates * len(engine.widens) * wide)
         yield Term(
             "copy", f"{name}: data",
-            (f"{path}.bandwidth", f"{path}.pad", f"{path}.widens", *_WHERE),
+            (f"{path}.bandwidth", f"{path}.pad", f"{path}.widens", *WHERE),
             f"{cores} x {wide:.4g} B/cycle: a shifter of {steps:.3g} steps, two registers"
             f"{', padding' if engine.pad else ''}, {len(engine.widens)} types widened",
             logic.control(data * cores),
         )  # fmt: skip
-        held = 8 * engine.request * known.latch
         yield Term(
-            "copy", f"{name}: buffer", (f"{path}.request", *_WHERE),
+            "copy", f"{name}: buffer", (f"{path}.request", *WHERE),
             f"{cores} x a request of {engine.request} B x {known.latch:g} of a register",
-            logic.control(logic.registers(held * cores)),
+            logic.control(logic.registers(8 * engine.request * known.latch * cores)),
         )  # fmt: skip
         walked = 2 * engine.rank + (engine.indirect is not None)  # both sides, and lists of rows
         bits = cores * engine.broadcast + 32 * engine.peer
         yield Term(
             "copy", f"{name}: addresses",
-            (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *_WHERE),
+            (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *WHERE),
             f"{cores} x ({walked} dimensions, {bits} bits of targets)",
             logic.control((logic.walkers(walked) + logic.registers(bits)) * cores),
         )  # fmt: skip
@@ -152,7 +150,7 @@ def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
         yield Term(
             "link", name,
             (f"{path}.bandwidth", f"{path}.duplex", f"{path}.scope", f"{path}.from", f"{path}.to",
-             *_WHERE),
+             *WHERE),
             f"{count} x {bits:.4g} bits x {ends} ends: a choice and two registers each",
             logic.control(area * count),
         )  # fmt: skip
@@ -188,8 +186,7 @@ def memory_terms(
 
 def _switch(arch: Arch, role: str, memory: Memory, count: int, logic: Logic) -> Iterator[Term]:
     path, ports = f"memories.{role}", Sram.of(memory, arch.energy.node).ports
-    sharing = max(1, arch.core_count // count)
-    reaching = reached_by(arch, role) * sharing
+    reaching = reached_by(arch, role) * max(1, arch.core_count // count)
     bits = 8 * memory.bank_width * memory.banks * ports * count
     # Both ways: what each bank is given is chosen from all that reach it, what each of these gets
     # from all banks; a single one of either needs no choice.

@@ -37,6 +37,25 @@ class EnergyCosts:
     leakage: UncertainValue
     area: Area
 
+    @property
+    def by_field(self) -> dict[str, UncertainValue]:
+        """What each event costs, and leakage, by the field that may state it."""
+        ways = (("read", self.read), ("write", self.write))
+        return {
+            **{f"energy.mac.{name}": cost for name, cost in self.mac.items()},
+            **{f"energy.vector.{name}": cost for name, cost in self.vector.items()},
+            **{f"energy.memories.{r}.{way}": own[r] for r in self.read for way, own in ways},
+            **{f"energy.links.{name}": cost for name, cost in self.links.items()},
+            "energy.instruction": self.instruction,
+            "energy.leakage": self.leakage,
+        }
+
+
+def event_name(field: str) -> str:
+    """`local read` for `energy.memories.local.read`."""
+    name = field.removeprefix("energy.").replace("memories.", "").replace("links.", "link ")
+    return name.replace(".", " ")
+
 
 def costs_of(arch: Arch) -> EnergyCosts:
     """Costs of the events of `arch`, whose section `energy` says the node and what is known better

@@ -10,17 +10,16 @@ from collections.abc import Iterator, Mapping
 
 from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Operation, Sum
-from archgen.energy.terms import Logic, Term, sum_of
+from archgen.energy.terms import WHERE, Logic, Term, sum_of
 from simmodel.arch.element_types import is_float, size_of
 from simmodel.arch.record import Arch, ScalarCost, VectorCost
 
-_WHERE = ("clock", "cores", "clusters")
 _STATIONARY, _MOVING = 2, 1
 """Registers of an operand that waits for its turn while another is in use, and of one that goes
 through."""
 _INTEGERS = ("int8", "uint8", "int16", "int32")
 """Element types that are computed with as integers."""
-_SHAPE = ("matrix.rows", "matrix.cols", "matrix.depth", "matrix.units", *_WHERE)
+_SHAPE = ("matrix.rows", "matrix.cols", "matrix.depth", "matrix.units", *WHERE)
 
 
 def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
@@ -50,7 +49,7 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         one = logic.datapath(applied[name])
         yield Term(
             "mac", f"write-back: {name}",
-            ("matrix.writeback", "matrix.cols", "matrix.units", *_WHERE),
+            ("matrix.writeback", "matrix.cols", "matrix.units", *WHERE),
             f"{lanes} columns x {1e6 * one.value:.4g} um2", one.times(lanes),
         )  # fmt: skip
 
@@ -80,7 +79,7 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     vector = arch.vector
     units = vector.units * arch.core_count
     count, wide = vector.lanes * units, min(vector.lanes, vector.wide_lanes or vector.lanes) * units
-    fields = ("vector.lanes", "vector.units", "vector.types", *_WHERE)
+    fields = ("vector.lanes", "vector.units", "vector.types", *WHERE)
     if (stated := arch.energy.area.lane) is not None:
         text = f"{count} lanes x {1e6 * stated:.4g} um2 (energy.area.lane)"
         yield Term("vector", "lanes", fields, text, UncertainValue.exact(stated).times(count))
@@ -95,11 +94,11 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         text = f"{count} lanes x {vector.product_rows} rows x 32 bits"
         registers = logic.control(logic.registers(bits))
         yield Term(
-            "vector", "sums", ("vector.product_rows", "vector.lanes", *_WHERE), text, registers
+            "vector", "sums", ("vector.product_rows", "vector.lanes", *WHERE), text, registers
         )
     walked = 3 * vector.rank + (2 if vector.window else 0)
     yield Term(
-        "vector", "addresses", ("vector.rank", "vector.window", "vector.units", *_WHERE),
+        "vector", "addresses", ("vector.rank", "vector.window", "vector.units", *WHERE),
         f"{units} engines x {walked} dimensions of three operands and of windows",
         logic.control(logic.walkers(walked * units)),
     )  # fmt: skip
@@ -117,7 +116,7 @@ def _lanes(
         own, text = _lane(vector.types, vector.cost, full, figures)
         one = logic.datapath(own)
         yield Term(
-            "vector", "lanes" if full else "narrow lanes", (*fields, *_WHERE),
+            "vector", "lanes" if full else "narrow lanes", (*fields, *WHERE),
             f"{count} lanes x {1e6 * one.value:.4g} um2 ({text})", one.times(count),
         )  # fmt: skip
 
@@ -163,7 +162,7 @@ def scalar_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     """The scalar unit: bookkeeping always, arithmetic where the file gives it types."""
     gates = figures.area.scalar.gates
     yield Term(
-        "scalar", "bookkeeping", _WHERE,
+        "scalar", "bookkeeping", WHERE,
         f"{arch.core_count} cores x {gates:g} gates",
         logic.control(logic.gates(gates * arch.core_count)),
     )  # fmt: skip
@@ -172,7 +171,7 @@ def scalar_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         own += logic.gates(figures.area.converter.gates * len(arch.scalar.types))
         one = logic.datapath(own)
         yield Term(
-            "scalar", "arithmetic", ("scalar.types", "scalar.cost.*", *_WHERE),
+            "scalar", "arithmetic", ("scalar.types", "scalar.cost.*", *WHERE),
             f"{arch.core_count} cores x {1e6 * one.value:.4g} um2 ({text}, "
             f"{len(arch.scalar.types)} types)",
             one.times(arch.core_count),

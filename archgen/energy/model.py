@@ -98,10 +98,7 @@ def energy_of_events(
 
 def dynamic(events: Events, costs: EnergyCosts) -> dict[str, UncertainValue]:
     """mJ of `events` by component, all components of the machine present."""
-    parts = {
-        "mac": _sum(events.macs, costs.mac),
-        "vector": _sum(events.elements, costs.vector),
-    }
+    parts = {"mac": _sum(events.macs, costs.mac), "vector": _sum(events.elements, costs.vector)}
     for role in costs.read:
         read = costs.read[role].times(_MJ * events.read[role])
         parts[role] = total((read, costs.write[role].times(_MJ * events.written[role])))

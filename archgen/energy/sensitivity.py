@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from archgen.energy.costs import EnergyCosts, costs_of
+from archgen.energy.costs import EnergyCosts, costs_of, event_name
 from archgen.energy.sram import MissingSource
 from archgen.schema.rewritten import another, leaves
 from archgen.schema.variants import TWICE, elasticity, value_of
@@ -83,10 +83,6 @@ def _share_of(old: float, new: float) -> float:
 
 def events_of(costs: EnergyCosts) -> dict[str, float]:
     """pJ of each event, by the name that it is printed with."""
-    found = {f"mac {name}": cost for name, cost in costs.mac.items()}
-    found |= {f"vector {kind}": cost for kind, cost in costs.vector.items()}
-    for role in costs.read:
-        found |= {f"{role} read": costs.read[role], f"{role} write": costs.write[role]}
-    found |= {f"link {name}": cost for name, cost in costs.links.items()}
-    found["instruction"] = costs.instruction
-    return {name: cost.value for name, cost in found.items()}
+    events = {event_name(field): cost.value for field, cost in costs.by_field.items()}
+    del events["leakage"]
+    return events

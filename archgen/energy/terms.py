@@ -12,6 +12,8 @@ from archgen.energy.ranges import UncertainValue, at_node
 from archgen.energy.table import AreaFigures, Sum
 from simmodel.arch.element_types import is_float
 
+WHERE = ("clock", "cores", "clusters")
+"""Fields that say how often, and how fast, what stands in each core does."""
 EASY = UncertainValue(1.0, 1.0, 1.0)
 """Of a clock that is not the machine's, or asks for nothing."""
 

@@ -10,6 +10,7 @@ not judged worse for want of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean
@@ -27,7 +28,7 @@ from archgen.studies.schedule_transfer import (
     reported_outcomes,
     transfer_schedules,
 )
-from archgen.studies.store import Store
+from archgen.studies.store import Store, StoreError
 from archgen.studies.sweep import Observer, PointRunner
 from archgen.toolchain import STANDARD, Toolchain
 
@@ -117,6 +118,16 @@ class Judge:
         """The store of estimates."""
         return self._estimated.store
 
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        """End who runs points; what an interruption leaves is saved before."""
+        with closing(self):
+            if kind is not None:
+                with suppress(StoreError):  # what interrupted the study is what has to be told
+                    self.save()
+
     def close(self) -> None:
         """End who runs points."""
         self._run.close()
@@ -157,13 +168,11 @@ class Judge:
         are quicker, as far as these stay so on it."""
         if self.design.isolated:
             return
-        wanted = self._finished_points()
-        self._loans = transfer_schedules(wanted, self._own, self._lent)
+        self._loans = transfer_schedules(self._finished_points(), self._own, self._lent)
         taken = reported_outcomes(self._own, self._loans)
         for machine in self._full_machines:
-            keys = (point.key for point in self._points(machine))
             self.full[machine.arch.name] = EvaluatedMachine(
-                machine, tuple(taken[key] for key in keys)
+                machine, tuple(taken[point.key] for point in self._points(machine))
             )
 
     def _lent(self, wanted: Sequence[Point]) -> Iterator[Outcome]:

@@ -6,16 +6,9 @@ import math
 from dataclasses import dataclass
 
 from archgen.energy.price import PRICES
+from archgen.outcomes import figures
 from archgen.outcomes.columns import COLUMNS, Column, column
 from archgen.outcomes.estimated import growth
-from archgen.outcomes.figures import (
-    ORDERS,
-    SHORT,
-    amount,
-    is_figure,
-    is_of_machine,
-    split_condition,
-)
 from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
 from archgen.schema.tree import guess
@@ -26,7 +19,7 @@ AREA = "area_mm2"
 
 def is_estimable(name: str) -> bool:
     """Whether a measure is known without a run."""
-    return any(growth(name)) or is_of_machine(name)
+    return any(growth(name)) or figures.is_of_machine(name)
 
 
 def measure_column(word: str, arch: Arch) -> tuple[str, Column]:
@@ -35,11 +28,11 @@ def measure_column(word: str, arch: Arch) -> tuple[str, Column]:
 
     Raises ValueError: there is none, or it is no number.
     """
-    name = SHORT.get(word, word) if column(SHORT.get(word, word)) else word
+    name = figures.SHORT.get(word, word) if column(figures.SHORT.get(word, word)) else word
     known, found = _measure_names(arch), column(name)
     if found is None or ("<" in found.name and name not in known):
         raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
-    if not is_figure(name):
+    if not figures.is_figure(name):
         raise ValueError(f"{name!r} is nothing that machines are measured by{guess(name, known)}")
     if arch.price is None and name in PRICES:
         raise ValueError(f"{name!r} needs what a wafer costs: {arch.name} has no section price")
@@ -57,7 +50,8 @@ def _measure_names(arch: Arch) -> list[str]:
         *(f"energy_{part}_mj" for part in ("mac", "vector", *arch.memories.roles(), "link",
                                            "instruction", "leakage")),
     ]  # fmt: skip
-    return [*(c.name for c in COLUMNS if "<" not in c.name and is_figure(c.name)), *families]
+    fixed = [known.name for known in COLUMNS if "<" not in known.name]
+    return [*filter(figures.is_figure, fixed), *families]
 
 
 def measured(row: Row, name: str) -> float | None:
@@ -85,7 +79,7 @@ class Constraint:
         """Whether `value` keeps to it; what is not known does not."""
         if value is None:
             return False
-        met: bool = ORDERS[self.comparison](value, self.bound)
+        met: bool = figures.ORDERS[self.comparison](value, self.bound)
         return met
 
     def excess(self, value: float | None) -> float:
@@ -109,12 +103,12 @@ def parse_constraint(text: str, arch: Arch) -> Constraint:
 
     Raises ValueError: with what is wrong and what would be right.
     """
-    parts = split_condition(text)
+    parts = figures.split_condition(text)
     if parts is None:
         example = "a column, <= or >=, and a bound, such as 'latency_ms <= 5'"
         raise ValueError(f"{text!r}: expected {example}")
     name, comparison, bound = parts
     name, column = measure_column(name, arch)
-    if comparison not in ORDERS:
+    if comparison not in figures.ORDERS:
         raise ValueError(f"{text!r}: {comparison!r} compares nothing that varies; write <= or >=")
-    return Constraint(name, comparison, amount(bound, name, column.unit), text.strip())
+    return Constraint(name, comparison, figures.amount(bound, name, column.unit), text.strip())

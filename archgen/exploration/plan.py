@@ -8,15 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from archgen.exploration import space as spaces
 from archgen.exploration.measures import Constraint, measure_column, parse_constraint
-from archgen.exploration.space import (
-    DesignSpace,
-    Indices,
-    Parameter,
-    base_value,
-    parameter_of,
-    spelled_like,
-)
+from archgen.exploration.space import DesignSpace, Indices, Parameter
 from archgen.outcomes.figures import more_is_better
 from archgen.schema.rewritten import changed
 from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
@@ -165,7 +159,7 @@ class _Section:
     def parameter(self, name: str, given: ValueRange | list[Any]) -> Parameter | None:
         """The parameter `name`."""
         path = (self.name, "parameters", name)
-        made, wrong = parameter_of(self.base, name, given, find(self.maker.tree, path))
+        made, wrong = spaces.parameter_of(self.base, name, given, find(self.maker.tree, path))
         self.maker.mistakes += [each for each in wrong if isinstance(each, Mistake)]
         self.maker.say(path, [each for each in wrong if isinstance(each, str)])
         return made
@@ -222,7 +216,7 @@ class _Section:
     def _amounts_around(self, name: str, own: Quantity, factor: float, steps: int) -> list[Any]:
         """`own` and `steps` amounts on either side, each `factor` from the next, or what is lawful
         and near that. Raises ValueError where it is no amount."""
-        amount, _ = base_value(own)
+        amount, _ = spaces.base_value(own)
         if amount <= 0 or isinstance(own, bool):
             raise ValueError(own)
         found = [
@@ -238,10 +232,10 @@ class _Section:
         if isinstance(amount, float) and isinstance(own, int | float):
             made = float(f"{own * factor:.4g}")
             return int(made) if made.is_integer() else made
-        wished = spelled_like(own, base_value(own)[0] * factor)
+        wished = spaces.spelled_like(own, spaces.base_value(own)[0] * factor)
         if not isinstance(amount, int):
             return wished
-        values = [spelled_like(own, each) for each in near(amount, factor, steps)]
+        values = [spaces.spelled_like(own, each) for each in near(amount, factor, steps)]
         lawful = (each for each in values if changed(self.arch, {name: each}) is not None)
         return next(lawful, wished if values else None)
 
@@ -271,6 +265,6 @@ def _amount(node: Node) -> float | str:
     if isinstance(node, ListNode | Table) or isinstance(value, bool) or value is None:
         return text_of(node)
     try:
-        return float(base_value(value)[0])
+        return float(spaces.base_value(value)[0])
     except ValueError:
         return text_of(node)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,6 @@ from archgen.outcomes.estimated import growth
 from archgen.outcomes.fronts import dominates, front, ranks, spread
 from archgen.process.cache import content_hash
 from archgen.studies.results import Study
-from archgen.studies.store import StoreError
 
 # What is worth running in full, by what estimates say.
 
@@ -114,7 +112,6 @@ class ExplorationResult:
     full: tuple[EvaluatedMachine, ...] = field(repr=False)
     """Machines that were run in full."""
     guessed: tuple[EvaluatedMachine, ...] = field(repr=False)
-    """Machines that were estimated."""
     forbidden: Mapping[str, str] = field(repr=False)
     """Combinations that the rules between fields forbid, and why."""
     errors: tuple[float, ...] = field(repr=False)
@@ -148,23 +145,18 @@ def search(exploration: Exploration, means: EvaluationTools) -> ExplorationResul
     asked = exploration.asked
     wanted = min(asked.trials, exploration.space.size)
     shares = asked.screen.keep + (1 if _screens(exploration) else 0)
-    with closing(Judge(exploration.design, means, round(wanted * shares))) as judge:
+    with Judge(exploration.design, means, round(wanted * shares)) as judge:
         trials = _trials(exploration, judge, means)
-        try:
-            _recall(trials, exploration, judge)
-            while batch := trials.propose(asked.batch):
-                _judge(batch, trials, exploration, judge)
-            _recall(trials, exploration, judge)
-            # Schedules are lent after the search: so it proposes the same however often it stopped.
-            # What was screened out may yet be better than what that has found.
+        _recall(trials, exploration, judge)
+        while batch := trials.propose(asked.batch):
+            _judge(batch, trials, exploration, judge)
+        _recall(trials, exploration, judge)
+        # Schedules are lent after the search: so it proposes the same however often it stopped.
+        # What was screened out may yet be better than what that has found.
+        judge.transfer_schedules()
+        while missed := overlooked(judge, exploration):
+            judge.run([guess.machine for guess in missed[: asked.batch]])
             judge.transfer_schedules()
-            while missed := overlooked(judge, exploration):
-                judge.run([guess.machine for guess in missed[: asked.batch]])
-                judge.transfer_schedules()
-        except BaseException:
-            with suppress(StoreError):  # what interrupted the search is what has to be told
-                judge.save()
-            raise
         space = exploration.space
         return ExplorationResult(
             exploration,
@@ -210,8 +202,7 @@ def _judge(
     batch that is interrupted is proposed again as a whole."""
     chosen, screened = list(batch), list[Proposal]()
     if _screens(exploration):
-        guesses = judge.estimate([proposal.machine for proposal in batch])
-        best = promising(guesses, exploration)
+        best = promising(judge.estimate([proposal.machine for proposal in batch]), exploration)
         chosen = [batch[index] for index in best]
         screened = [proposal for index, proposal in enumerate(batch) if index not in best]
     verdicts = judge.run([proposal.machine for proposal in chosen])

@@ -9,7 +9,6 @@ depend on each other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 
@@ -24,7 +23,6 @@ from archgen.outcomes.rows import per_area
 from archgen.schema.tree import plain
 from archgen.schema.variants import LESS, elasticity, is_one_of
 from archgen.studies.results import Study
-from archgen.studies.store import StoreError
 
 _NAN = float("nan")
 _BANDWIDTH = "dram_gb_per_s"
@@ -56,14 +54,9 @@ def sensitivities(asked: SensitivityPlan, means: EvaluationTools) -> Sensitiviti
     pairs = _pairs(asked) if asked.asked.pairs else {}
     wanted = dict.fromkeys([asked.base, *chain.from_iterable(steps), *pairs.values()])
     machines = {c: m for c in wanted if (m := asked.space.machine(c)) is not None}
-    with closing(Judge(asked.design, means, len(machines))) as judge:
-        try:
-            judge.run(list(machines.values()))
-            judge.transfer_schedules()
-        except BaseException:
-            with suppress(StoreError):  # what interrupted the study is what has to be told
-                judge.save()
-            raise
+    with Judge(asked.design, means, len(machines)) as judge:
+        judge.run(list(machines.values()))
+        judge.transfer_schedules()
         study = judge.save()
         found = {choice: judge.full[machine.arch.name] for choice, machine in machines.items()}
     results = {choice: _result(asked, choice, found.get(choice)) for choice in wanted}
@@ -103,7 +96,6 @@ def _ladder(asked: SensitivityPlan, index: int, results: Frame) -> Frame:
     before, more = results.shift(), bandwidth.diff()
     costs = asked.metric.cost(1) * values
     better = costs.shift() - costs
-    per_mm2 = map(per_area, better, area.diff(), before[AREA])
     return pd.DataFrame(
         {
             "parameter": parameter.name,
@@ -114,7 +106,7 @@ def _ladder(asked: SensitivityPlan, index: int, results: Frame) -> Frame:
             AREA: area,
             _BANDWIDTH: bandwidth,
             "gain": better / costs.shift().abs().replace(0, _NAN),
-            "gain_per_mm2": list(per_mm2),
+            "gain_per_mm2": list(map(per_area, better, area.diff(), before[AREA])),
             "gain_per_gb_per_s": (better / more).where(more > 0),
             "reason": results["reason"],
         }

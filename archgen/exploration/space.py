@@ -17,17 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from archgen.schema import variants
 from archgen.schema.record import broken_fields
 from archgen.schema.tree import ListNode, Mistake, Node, Table, plain
-from archgen.schema.variants import (
-    Variant,
-    family_of,
-    laid_over,
-    short_names,
-    spelled,
-    text_of,
-    variant,
-)
+from archgen.schema.variants import Variant
 from archgen.studies.file import Quantity, ValueRange
 from simmodel.arch.units import Bandwidth, Delay, parse_bytes, parse_hertz, split
 
@@ -108,6 +101,8 @@ def is_ordered(values: Sequence[object]) -> bool:
 
 
 Indices = tuple[int, ...]
+_WIDE = 4.0
+"""Ratio of the largest to the smallest from which on amounts are compared by their ratios."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,54 @@ class Parameter:
     @property
     def texts(self) -> tuple[str, ...]:
         """The values as they are written."""
-        return tuple(text_of(value) for value in self.values)
+        return tuple(variants.text_of(value) for value in self.values)
+
+    # The values as Optuna proposes them, and its journal has them.
+
+    @cached_property
+    def listed(self) -> tuple[float | str, ...]:
+        """Amounts in base units where they grow, else words."""
+        if self.ordered:
+            amounts = tuple(float(base_value(plain(v))[0]) for v in self.values)
+            if len(set(amounts)) == len(amounts):
+                return amounts
+        return self.texts
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        """The listed values where they are amounts, else none."""
+        return tuple(value for value in self.listed if isinstance(value, float))
+
+    def distribution(self, kinds: Any) -> Any:
+        """Optuna's; half a step beyond both ends, so that these are proposed as often as others."""
+        amounts = self.amounts
+        if len(amounts) < 2:
+            return kinds.CategoricalDistribution(list(self.listed))
+        places = list(map(self._scaled_amount, amounts))
+        low = places[0] - (places[1] - places[0]) / 2
+        high = places[-1] + (places[-1] - places[-2]) / 2
+        ends = (math.exp(low), math.exp(high)) if self._log else (low, high)
+        return kinds.FloatDistribution(*ends, log=self._log)
+
+    def nearest(self, value: Any) -> float | str:
+        """The listed value that is nearest to what was proposed."""
+        return self.listed[self.index(value)]
+
+    def index(self, value: Any) -> int:
+        """Its place in the list."""
+        if isinstance(self.listed[0], str):
+            return self.listed.index(value)
+        proposed = self._scaled_amount(value)
+        away = [abs(self._scaled_amount(each) - proposed) for each in self.amounts]
+        return away.index(min(away))
+
+    @property
+    def _log(self) -> bool:
+        amounts = self.amounts
+        return amounts[0] > 0 and amounts[-1] >= _WIDE * amounts[0]
+
+    def _scaled_amount(self, amount: float) -> float:
+        return math.log(amount) if self._log else amount
 
 
 class DesignSpace:
@@ -152,7 +194,7 @@ class DesignSpace:
         """The machine of a combination; None where a rule forbids it."""
         if choice not in self._machines:
             nodes = self._nodes(choice)
-            made, mistakes = variant(self.base, nodes, self._name_template(nodes))
+            made, mistakes = variants.variant(self.base, nodes, self._name_template(nodes))
             self._machines[choice] = made
             if made is None:
                 self.forbidden[choice] = "; ".join(dict.fromkeys(m.message for m in mistakes))
@@ -166,19 +208,19 @@ class DesignSpace:
     def text(self, choice: Indices) -> str:
         """`cores 2, memories.local.size 1 MiB`."""
         nodes = self._nodes(choice)
-        return ", ".join(f"{field} {text_of(node)}" for field, node in nodes.items())
+        return ", ".join(f"{field} {variants.text_of(node)}" for field, node in nodes.items())
 
     def _name_template(self, nodes: Mapping[str, Node]) -> str:
         """What the machine with these values is called, as a template: the base, and what the base
         has otherwise. `edge-size64KiB` says more than eight fields of which one is not as it was.
         """
-        base, short = plain(self.base), short_names(nodes)
+        base, short = plain(self.base), variants.short_names(nodes)
         moved = [
             short[name]
             for name, node in nodes.items()
-            if plain(laid_over(self.base, {name: node})) != base
+            if plain(variants.laid_over(self.base, {name: node})) != base
         ]
-        family = family_of(self.base).replace("{", "{{").replace("}", "}}")
+        family = variants.family_of(self.base).replace("{", "{{").replace("}", "}}")
         return "-".join([family, *(f"{word}{{{word}}}" for word in moved)])
 
     def _nodes(self, choice: Indices) -> dict[str, Node]:
@@ -194,80 +236,21 @@ def parameter_of(
     if isinstance(given, ValueRange):
         try:
             place = () if node is None else (node.at,)
-            values: tuple[Node, ...] = tuple(spelled(v, *place) for v in values_of(given))
+            values: tuple[Node, ...] = tuple(variants.spelled(v, *place) for v in values_of(given))
         except ValueError as mistake:
             return None, [str(mistake)]
     else:
-        values = node.items if isinstance(node, ListNode) else tuple(map(spelled, given))
-    values = tuple({text_of(value): value for value in values}.values())
+        values = node.items if isinstance(node, ListNode) else tuple(map(variants.spelled, given))
+    values = tuple({variants.text_of(value): value for value in values}.values())
     if not values:
         return None, ["expected a list of at least one value"]
-    broken = [m for value in values for m in broken_fields(laid_over(base, {name: value}))]
+    broken = [m for value in values for m in broken_fields(variants.laid_over(base, {name: value}))]
     if broken:
         return None, list(dict.fromkeys(broken))
     return Parameter(name, values, is_ordered([plain(value) for value in values])), []
 
 
-# Values as Optuna's journal has them: amounts in base units, or words, and only those listed.
-
-_WIDE = 4.0
-"""Ratio of the largest to the smallest from which on amounts are compared by their ratios."""
-
-
-@dataclass(frozen=True)
-class Listed:
-    """The values of a parameter."""
-
-    parameter: Parameter
-
-    @cached_property
-    def values(self) -> tuple[float | str, ...]:
-        """As the journal has them: amounts where they grow, else words."""
-        if self.parameter.ordered:
-            amounts = tuple(float(base_value(plain(v))[0]) for v in self.parameter.values)
-            if len(set(amounts)) == len(amounts):
-                return amounts
-        return self.parameter.texts
-
-    @property
-    def amounts(self) -> tuple[float, ...]:
-        """The values where they are amounts, else none."""
-        return tuple(value for value in self.values if isinstance(value, float))
-
-    def distribution(self, kinds: Any) -> Any:
-        """Optuna's; half a step beyond both ends, so that these are proposed as often as others."""
-        amounts = self.amounts
-        if len(amounts) < 2:
-            return kinds.CategoricalDistribution(list(self.values))
-        places = list(map(self._scaled_amount, amounts))
-        low = places[0] - (places[1] - places[0]) / 2
-        high = places[-1] + (places[-1] - places[-2]) / 2
-        ends = (math.exp(low), math.exp(high)) if self._log else (low, high)
-        return kinds.FloatDistribution(*ends, log=self._log)
-
-    def nearest(self, value: Any) -> float | str:
-        """The listed value that is nearest to what was proposed."""
-        return self.values[self.index(value)]
-
-    def index(self, value: Any) -> int:
-        """Its place in the list."""
-        if isinstance(self.values[0], str):
-            return self.values.index(value)
-        away = [
-            abs(self._scaled_amount(each) - self._scaled_amount(value)) for each in self.amounts
-        ]
-        return away.index(min(away))
-
-    @property
-    def _log(self) -> bool:
-        amounts = self.amounts
-        return amounts[0] > 0 and amounts[-1] >= _WIDE * amounts[0]
-
-    def _scaled_amount(self, amount: float) -> float:
-        return math.log(amount) if self._log else amount
-
-
-def only_listed(base: Any, sampler: Any, listed: Mapping[str, Listed]) -> Any:
+def only_listed(base: Any, sampler: Any, listed: Mapping[str, Parameter]) -> Any:
     """`sampler`, of Optuna's class `base`, with its proposals moved to listed values."""
 
     class OnlyListed(base):  # type: ignore[misc]

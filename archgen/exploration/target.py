@@ -15,17 +15,13 @@ from dataclasses import dataclass, field
 from archgen.energy import costs_of
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
+from archgen.exploration import measures
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judge
-from archgen.exploration.measures import (
-    AREA,
-    Constraint,
-    is_estimable,
-    measure_column,
-    parse_constraint,
-)
+from archgen.exploration.measures import AREA, Constraint, is_estimable
 from archgen.exploration.plan import Exploration, Objective
 from archgen.outcomes.figures import is_of_machine, more_is_better
 from archgen.outcomes.rows import area_row
+from archgen.schema.tree import attempted
 from archgen.schema.variants import Variant
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study
@@ -63,18 +59,14 @@ def smallest(
 
     Raises StudyError: a mistake in `target` or `by`, or a space that is too large.
     """
-    arch, mistakes = exploration.design.machines[0].arch, []
-    asked: list[Constraint] = []
-    for part in target.split(","):
-        try:
-            asked.append(parse_constraint(part, arch))
-        except ValueError as mistake:
-            mistakes.append(f"target: {mistake}")
-    if mistakes:
-        raise StudyError(mistakes)
+    arch = exploration.design.machines[0].arch
+    parts = target.split(",")
+    asked, wrong = attempted(lambda part: measures.parse_constraint(part, arch), parts, ValueError)
+    if wrong:
+        raise StudyError(f"target: {mistake}" for mistake in wrong)
     constraints = (*asked, *exploration.constraints)
     try:
-        by, _ = measure_column(by, arch)
+        by, _ = measures.measure_column(by, arch)
     except ValueError as mistake:
         raise StudyError([f"smallest: {mistake}"]) from None
     size = Objective(by, more_is_better(by))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from archgen.exploration.plan import Exploration
-from archgen.exploration.space import Indices, Listed, only_listed
+from archgen.exploration.space import Indices, only_listed
 from archgen.process.cache import content_hash
 from archgen.schema.variants import Variant
 from archgen.studies.store import Store
@@ -65,8 +65,8 @@ class ExplorationTrials:
         self.exploration, self.space, self._claims = exploration, exploration.space, claims
         self.known: dict[Indices, str] = {}
         """Combination -> verdict."""
-        self._values: dict[Indices, Sequence[float]] = {}
-        self._excess: dict[Indices, Sequence[float]] = {}
+        self._ran: dict[Indices, tuple[Sequence[float], Sequence[float]]] = {}
+        """Values, and by how much each constraint is missed, of those that ran."""
         self._taken: set[Indices] = set()
         self._name = identity
         storage = None
@@ -74,7 +74,7 @@ class ExplorationTrials:
             backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
             storage = optuna.storages.JournalStorage(backend)
         ways = ["maximize" if o.more else "minimize" for o in exploration.objectives]
-        self._listed = {p.name: Listed(p) for p in self.space.parameters}
+        self._listed = {p.name: p for p in self.space.parameters}
         # Older versions, whose trials held places in lists, have other names and stay as they are.
         name = f"{exploration.design.name or 'explore'} {identity} values"
         self._study = optuna.create_study(
@@ -127,9 +127,8 @@ class ExplorationTrials:
         misses = 0
         while len(found) < count and self._gone + len(found) < self.space.size:
             if self._all or misses >= _PATIENCE:
-                unseen = self._unseen(chance, found)
-                pairs = zip(self._listed.items(), unseen, strict=True)
-                self._study.enqueue_trial({n: held.values[at] for (n, held), at in pairs})
+                pairs = zip(self._listed.items(), self._unseen(chance, found), strict=True)
+                self._study.enqueue_trial({n: held.listed[at] for (n, held), at in pairs})
                 misses = 0
             proposal = self._ask(found)
             if proposal is None:
@@ -153,7 +152,7 @@ class ExplorationTrials:
         self._close(trial, values if verdict == RAN else None, verdict)
         self.known[proposal.choice] = verdict
         if verdict == RAN:
-            self._values[proposal.choice], self._excess[proposal.choice] = values, excess
+            self._ran[proposal.choice] = values, excess
 
     def _record_constraints(self, trial: Any, excess: Sequence[float]) -> None:
         for constraint, by in zip(self.exploration.constraints, excess, strict=True):
@@ -165,9 +164,10 @@ class ExplorationTrials:
         kinds = self._optuna.distributions
         trial = self._study.ask({n: held.distribution(kinds) for n, held in self._listed.items()})
         choice = self._choice(trial)
-        if choice in self._values:
-            self._record_constraints(trial, self._excess[choice])
-            self._close(trial, self._values[choice])
+        if choice in self._ran:
+            values, excess = self._ran[choice]
+            self._record_constraints(trial, excess)
+            self._close(trial, values)
             return None
         machine = self.space.machine(choice)
         if machine is None:
@@ -221,8 +221,7 @@ class ExplorationTrials:
             choice = self._choice(trial)
             self.known[choice] = verdict
             if verdict == RAN:
-                self._values[choice] = trial.values
-                self._excess[choice] = trial.user_attrs[_EXCESS]
+                self._ran[choice] = trial.values, trial.user_attrs[_EXCESS]
 
     def _ask_again(self) -> None:
         """What somebody asked for who is gone is proposed again, before anything else."""

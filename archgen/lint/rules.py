@@ -168,11 +168,8 @@ class LintFinding:
     path: TreePath
     """The field, as in files."""
     figure: str
-    """What it says, or what follows from it."""
     usual: str
-    """What is usual or possible."""
     chip: str
-    """A published chip for comparison."""
 
     def record(self) -> dict[str, Any]:
         """Everything about it, as JSON takes it."""

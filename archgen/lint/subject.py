@@ -106,12 +106,6 @@ class ArrayProduct:
             found[role] = max(ways) if memory.split_ports else both
         return found
 
-    @property
-    def slowest_port(self) -> str:
-        """The memory whose ports it needs longest."""
-        waits = self.waits()
-        return max(waits, key=waits.__getitem__)
-
 
 @dataclass(frozen=True)
 class LintedMachine:
@@ -198,16 +192,14 @@ class LintedMachine:
     @property
     def energies(self) -> Mapping[str, UncertainValue]:
         """Energies by the fields that may state them."""
-        return energies_by_field(self.costs)
+        return self.costs.by_field
 
     @cached_property
     def tabled(self) -> Mapping[str, UncertainValue]:
         """The same by the table alone."""
         given = self.arch.energy
         kept = {name: getattr(given, name) for name in ("node", "voltage", "dram")}
-        return energies_by_field(
-            costs_of(self.arch.model_copy(update={"energy": type(given)(**kept)}))
-        )
+        return costs_of(self.arch.model_copy(update={"energy": type(given)(**kept)})).by_field
 
     @staticmethod
     def energy_unit(field: str) -> str:
@@ -227,11 +219,6 @@ class LintedMachine:
     def role_bytes(self) -> Mapping[str, int]:
         """Bytes of all memories of a role."""
         return {role: each.size * self.arch.instances(role) for role, each in self.on_chip.items()}
-
-    @property
-    def largest_role(self) -> str:
-        """The role of the memories that hold most."""
-        return max(self.role_bytes, key=self.role_bytes.__getitem__)
 
     def carried(self, role: str, write: bool = False) -> float:
         """Bytes per cycle of one instance of a memory; of the whole chip for DRAM."""
@@ -255,10 +242,6 @@ class LintedMachine:
         if memory.split_ports:
             return f"{read:,} B/cycle to read, {written:,} to write"
         return f"{read:,} B/cycle for both"
-
-    def meets_dram(self, engine: CopyEngine) -> bool:
-        """Whether it loads from DRAM or stores to it."""
-        return "dram" in (*engine.from_, *engine.to)
 
     def copy_engines(self, trait: str) -> int:
         """How many have a trait."""
@@ -425,16 +408,3 @@ class LintedMachine:
         memories = self.on_chip.items()
         latencies = {f"memories.{role}.latency": each.latency for role, each in memories}
         return {**latencies, **self.computing_startups}
-
-
-def energies_by_field(costs: EnergyCosts) -> dict[str, UncertainValue]:
-    """What each event costs, by the field that may state it."""
-    ways = (("read", costs.read), ("write", costs.write))
-    return {
-        **{f"energy.mac.{name}": cost for name, cost in costs.mac.items()},
-        **{f"energy.vector.{name}": cost for name, cost in costs.vector.items()},
-        **{f"energy.memories.{role}.{way}": own[role] for role in costs.read for way, own in ways},
-        **{f"energy.links.{name}": cost for name, cost in costs.links.items()},
-        "energy.instruction": costs.instruction,
-        "energy.leakage": costs.leakage,
-    }

@@ -10,19 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
+from archgen.outcomes import estimated
 from archgen.outcomes.axes import StudyAxis, axes, workload
 from archgen.outcomes.bottleneck import Verdict, named_verdicts, verdict
-from archgen.outcomes.estimated import (
-    ESTIMATED,
-    EstimateError,
-    by_merit,
-    chosen_words,
-    has_figures,
-    is_estimated,
-    like_with_like,
-    run_of,
-)
+from archgen.outcomes.estimated import EstimateError
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.outcomes.points import FIELD, StudyMetadata
 from simmodel.arch.record import Arch
@@ -58,18 +51,14 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     found, every = compared_machines(frame), axes(frame, archs)
     if not found:
         return []
-    guessed = EstimateError.of(records(frame)) if is_estimated(frame) else None
-    return [
-        *_best(found, guessed),
-        *_smaller(found),
-        *_limit(found[0]),
-        *_unseen(found, every, guessed),
-    ]
+    guessed = EstimateError.of(records(frame)) if estimated.is_estimated(frame) else None
+    best = [*_best(found, guessed), *_smaller(found)]
+    return [*best, *_limit(found[0]), *_unseen(found, every, guessed)]
 
 
 def compared_machines(frame: Frame) -> list[ComparedMachine]:
     """The machines of `frame` that have a point of every network that any has, quickest first."""
-    ordered = by_merit(like_with_like(frame), "latency_ms")
+    ordered = estimated.by_merit(estimated.like_with_like(frame), "latency_ms")
     held = map(verdict, records(frame.loc[ordered.index]))
     return _candidates([p for p in zip(records(ordered), held, strict=True) if _counts(p[0])])
 
@@ -86,13 +75,13 @@ def smaller_machine(found: Sequence[ComparedMachine]) -> tuple[ComparedMachine |
 
 def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
     """Which points were estimated, why others were run, and whose schedules these have run."""
-    guessed, total = int(frame["status"].eq(ESTIMATED).sum()), len(frame)
+    guessed, total = int(frame["status"].eq(estimated.ESTIMATED).sum()), len(frame)
     if guessed:
         yield (
             f"{guessed} of {total} points {'is' if guessed == 1 else 'are'} ESTIMATED layer by "
             "layer: nothing of them was compiled, run or checked; estimates stand beside estimates."
         )
-    if chosen := chosen_words(records(frame)):
+    if chosen := estimated.chosen_words(records(frame)):
         yield f"{chosen} (chosen_as)."
     ran = frame[frame["status"].eq("ok")]
     lent = int(ran["schedule_from"].notna().sum())
@@ -108,7 +97,7 @@ def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
 
 
 def _counts(row: Record) -> bool:
-    return has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
+    return estimated.has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
 
 
 def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachine]:
@@ -122,14 +111,10 @@ def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachin
     most = max(map(len, best.values()), default=0)
     found = []
     for name, own in best.items():
-        times = [number(row, "latency_ms") for row in own.values()]
-        mean = math.exp(math.fsum(map(math.log, times)) / len(times))
+        mean = geometric_mean(number(row, "latency_ms") for row in own.values())
+        area = number(next(iter(own.values())), "area_mm2")
         if len(own) == most:
-            found.append(
-                ComparedMachine(
-                    name, mean, number(next(iter(own.values())), "area_mm2"), own, held[name]
-                )
-            )
+            found.append(ComparedMachine(name, mean, area, own, held[name]))
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
@@ -138,7 +123,7 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
     said = "" if guessed is None else f" as estimated ({guessed.percent} when run)"
     if len(first.best) == 1:
         ((network, row),) = first.best.items()
-        ran = run_of(row)
+        ran = estimated.run_of(row)
         run = "" if ran is None else f", {_digits(number(ran, 'latency_ms'))} ms when it was run"
         takes = f"{_digits(first.time)} ms{said}{_range(row)} for {network}{run}"
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"

@@ -90,8 +90,7 @@ class StudyAxis:
     @property
     def less_is_more(self) -> bool:
         """Whether it is the smaller value that does more: a delay, cycles of an operation."""
-        field = self.column.removeprefix(FIELD)
-        return self.column.startswith(FIELD) and is_one_of(field, LESS)
+        return self.column.startswith(FIELD) and is_one_of(self.column.removeprefix(FIELD), LESS)
 
     def number(self, value: Value) -> float:
         """A value of an ordered axis in `unit`."""

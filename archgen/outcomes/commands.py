@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from archgen.outcomes.columns import COMMAND_COLUMNS
-from archgen.outcomes.frame import Record, records, typed_frame
+from archgen.outcomes.frame import Record, grouped, records, typed_frame
 from archgen.outcomes.points import Row
 from archgen.outcomes.timeline import occurrences_of, spans_of
 from archgen.process.files import write_atomically, write_text
@@ -394,11 +394,9 @@ def save_commands(frame: pd.DataFrame, path: Path) -> None:
 
 def _by(rows: list[Record], *names: str) -> Iterable[tuple[tuple[Any, ...], list[Record]]]:
     """Rows with the same values, in order of appearance; what is missing is empty."""
-    found: dict[tuple[Any, ...], list[Record]] = {}
-    for row in rows:
-        key = tuple("" if pd.isna(row[name]) else row[name] for name in names)
-        found.setdefault(key, []).append(row)
-    return found.items()
+    return grouped(
+        rows, lambda row: tuple("" if pd.isna(row[name]) else row[name] for name in names)
+    ).items()
 
 
 def _tile_line(tile: str, tiles: str, kind: str, sizes: str, kinds: str) -> str:

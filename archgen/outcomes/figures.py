@@ -20,15 +20,9 @@ from simmodel.arch.units import parse_bytes, split
 DRAM = "dram_bytes"
 """Bytes read from DRAM and written to it; no column of its own."""
 SHORT: Mapping[str, str] = {
-    "latency": "latency_ms",
-    "throughput": "throughput_ips",
-    "energy": "energy_mj",
-    "power": "average_w",
-    "area": "area_mm2",
-    "dram": DRAM,
-    "utilization": "matrix_utilization",
-}
-"""Short name -> figure."""
+    "latency": "latency_ms", "throughput": "throughput_ips", "energy": "energy_mj",
+    "power": "average_w", "area": "area_mm2", "dram": DRAM, "utilization": "matrix_utilization",
+}  # fmt: skip
 _KINDS = ("real", "whole")
 _WHOLE = 1e15
 """Below it whole numbers are written in full."""

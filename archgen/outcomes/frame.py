@@ -8,29 +8,24 @@ just computed or read back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
-from archgen.outcomes.columns import (
-    COLUMNS,
-    LAYER_COLUMNS,
-    LEVEL_COLUMNS,
-    SPAN_COLUMNS,
-    Column,
-    column,
-    ordered,
-)
+from archgen.outcomes import columns as definitions
+from archgen.outcomes.columns import Column, column, ordered
 from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Row, Scalar
 from archgen.process.files import write_atomically
 from archgen.scheduling import DEFAULT
 from simmodel.arch.record import Arch
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 Frame = pd.DataFrame
 Record = dict[str, Any]
 """One row of a frame, by column."""
@@ -40,23 +35,23 @@ _DTYPES = {"text": "string", "whole": "Int64", "real": "float64", "truth": "bool
 
 def results_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """One row for each outcome, in their order; columns are `COLUMNS`."""
-    return typed_frame([outcome.row for outcome in outcomes], COLUMNS)
+    return typed_frame([outcome.row for outcome in outcomes], definitions.COLUMNS)
 
 
 def layers_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """One row for each layer of each outcome; columns are `LAYER_COLUMNS`."""
     rows = [layer for outcome in outcomes for layer in outcome.layers]
-    return typed_frame(rows, LAYER_COLUMNS)
+    return typed_frame(rows, definitions.LAYER_COLUMNS)
 
 
 def spans_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """When each engine worked for what, of each outcome; `SPAN_COLUMNS`."""
-    return _tables(outcomes, "spans", SPAN_COLUMNS)
+    return _tables(outcomes, "spans", definitions.SPAN_COLUMNS)
 
 
 def levels_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """Occupancy, bandwidth and busy engines over time; `LEVEL_COLUMNS`."""
-    return _tables(outcomes, "levels", LEVEL_COLUMNS)
+    return _tables(outcomes, "levels", definitions.LEVEL_COLUMNS)
 
 
 def _tables(outcomes: Iterable[Outcome], name: str, columns: tuple[Column, ...]) -> pd.DataFrame:
@@ -122,6 +117,14 @@ def records(frame: Frame) -> list[Record]:
         for name, column in frame.items()
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """`items` with the same key together, in order of appearance."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def missing(value: object) -> bool:

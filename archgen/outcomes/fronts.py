@@ -81,8 +81,7 @@ def covering(costs: Costs, count: int, close: float) -> list[tuple[int, str]]:
     rest = [index for index in range(len(costs)) if index not in {first, *along}]
     order = dict(zip(rest, ranks([costs[index] for index in rest]), strict=True))
     rest.sort(key=lambda index: (order[index], *costs[index]))
-    taken = [(first, FASTEST), *((i, FRONT) for i in along), *((i, NEXT) for i in rest)]
-    return taken[:count]
+    return [(first, FASTEST), *((i, FRONT) for i in along), *((i, NEXT) for i in rest)][:count]
 
 
 def plateaus(costs: Costs, close: float) -> list[int]:

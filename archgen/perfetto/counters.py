@@ -11,14 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archgen.outcomes.timeline import (
-    Values,
-    bandwidth,
-    bin_length,
-    occupancy,
-    occurrences_of,
-    spans_of,
-)
+from archgen.outcomes import timeline as timelines
+from archgen.outcomes.timeline import Values, spans_of
 from simmodel.arch.record import Arch
 from simmodel.metrics import by_instance
 from simmodel.program.program import Program
@@ -33,7 +27,7 @@ def tokens_of(program: Program, spans: Spans) -> list[TokenUse]:
     indices of spans."""
     line = timeline(program)
     span = np.empty(len(line.site), np.int64)
-    span[occurrences_of(line, spans)] = np.arange(len(spans.start))
+    span[timelines.occurrences_of(line, spans)] = np.arange(len(spans.start))
     found = [
         replace(use, givers=span[use.givers], takers=span[use.takers])
         for use in line.token_uses
@@ -61,7 +55,6 @@ CHIP = -1
 UNITS = {
     "memory": "bytes", "bandwidth": "bytes/cycle", "queues": "instructions", "tokens": "tokens",
 }  # fmt: skip
-"""Units of counters by their folders."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +75,13 @@ def counters(
     trace: Trace, program: Program, arch: Arch, tokens: Sequence[TokenUse]
 ) -> Iterator[Counter]:
     """All levels of a run."""
-    length = bin_length(trace.cycles, BINS)
+    length = timelines.bin_length(trace.cycles, BINS)
     for (role, core), own in sorted(
         by_instance(program.buffers).items(), key=lambda item: (item[0][1] is not None, item[0])
     ):
         at = CHIP if core is None else core, "memory", role
-        yield Counter(*at, *_binned(occupancy(trace, own, length), length, trace.cycles))
-    for key, values in bandwidth(trace, length):
+        yield Counter(*at, *_binned(timelines.occupancy(trace, own, length), length, trace.cycles))
+    for key, values in timelines.bandwidth(trace, length):
         yield Counter(CHIP, "bandwidth", key, *_binned(values, length, trace.cycles))
     queues = [engine for engine in trace.engines if engine.core is not None and engine.instructions]
     most = max(BINS // 10, SAMPLES // max(1, len(queues) + len(tokens)))
@@ -119,8 +112,7 @@ def _changed(times: Counts, values: Values) -> tuple[Counts, Values]:
 def _summed(times: Counts, changes: Counts, initial: int) -> tuple[Counts, Values]:
     """When a level changes, and the level from then on; what happens in one cycle counts as one."""
     at, which = np.unique(np.append(times, 0), return_inverse=True)
-    sums = np.bincount(which, np.append(changes, initial), len(at))
-    levels: Values = np.cumsum(sums)
+    levels: Values = np.cumsum(np.bincount(which, np.append(changes, initial), len(at)))
     return _changed(at, levels)
 
 

@@ -171,8 +171,7 @@ class _Document:
         unit = {"unit_name": UNITS[counter.folder]}
         parent = self._folders[at]
         track = self.packets.track(name=counter.name, parent_uuid=parent, counter=unit)
-        values = counter.values.tolist()
-        for time, value in zip(self._times(counter.times), values, strict=True):
+        for time, value in zip(self._times(counter.times), counter.values.tolist(), strict=True):
             self.packets.event(track, time, _SAMPLE, double_counter_value=value)
 
     def _times(self, cycles: Counts) -> list[int]:
@@ -224,11 +223,7 @@ def _sums(merged: Merged, spans: Spans) -> dict[str, list[int]]:
     """What slices say that differs from one to the next, by name: sums over their spans."""
     inside = merged.member >= 0
     begin = spans.start[merged.first]
-    sums = {
-        "instructions": merged.instructions,
-        "start cycle": begin,
-        "cycles": merged.end - begin,
-    }
+    sums = {"instructions": merged.instructions, "start cycle": begin, "cycles": merged.end - begin}
     for key, moved in spans.moved.items():
         total = np.bincount(merged.member[inside], moved[inside], len(merged.first))
         sums[f"{key} bytes"] = total.astype(np.int64)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 
 from archgen.outcomes.axes import workload
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import has_figures
-from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
-from archgen.plots.panels import by_workload, row_labels
+from archgen.outcomes.frame import Frame, Record, grouped, is_wrong, number, records
+from archgen.plots.panels import row_labels
 from archgen.plots.style import shown
 from simmodel.arch.record import Arch
 
@@ -47,13 +48,9 @@ def best_of(
 ) -> str:
     """`edge takes least, cloud 23 % more`: of one network; of several how often who is, or
     what one machine gives."""
-    loads = by_workload([row for _, row in points])
-    names = {id(row): name for name, row in points}
-    ends = []
-    for own in loads.values():
-        ranked = sorted((r for r in own if of(r) > 0), key=of, reverse=more)
-        if ranked:
-            ends.append([(names[id(row)], of(row)) for row in ranked[:2]])
+    networks = grouped(points, lambda point: workload(point[1])).values()
+    known = ([(name, of(row)) for name, row in own if of(row) > 0] for own in networks)
+    ends = [sorted(own, key=itemgetter(1), reverse=more)[:2] for own in known if own]
     if not ends:
         return ""
     if len(ends) > 1 and not any(rest for _, *rest in ends):

@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 
 import archgen.plots.style as style
 from archgen.outcomes.frame import Frame, Record, matrix_use, number, records
-from archgen.plots.over_time import WIDTH, Stretch, point_title, stretches, time_axis
+from archgen.plots.over_time import WIDTH, Stretch, point_and_machine, stretches, time_axis
 from archgen.plots.panels import name_rows
 from archgen.plots.style import engine_colour, legend, title
 from simmodel.arch.record import Arch
@@ -41,12 +41,10 @@ def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     Of many cores the first, as many as 48 lanes show. Engines that never work have no lane. Raises
     ValueError for the rows of several points.
     """
-    text = point_title(spans)
-    arch = archs[str(spans["arch"].iloc[0])]
+    text, arch = point_and_machine(spans, archs)
     lanes, left_out = _lanes(spans, arch)
     end = int(spans["end_cycle"].max())
-    height = 1.5 + _LANE * max(4, len(lanes))
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.5 + _LANE * max(4, len(lanes))), layout="constrained")
     ruler, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(4, len(lanes))])
     left = f" ({left_out} more cores)" if left_out else ""
     busiest = _busiest(spans, lanes, end)
@@ -151,9 +149,8 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     share its time. Of more than 72 layers those that took longest are drawn. Raises ValueError for
     the rows of several points.
     """
-    text = point_title(layers)
+    text, arch = point_and_machine(layers, archs)
     rows = [row for row in records(layers) if number(row, "end_cycle") >= 0]
-    arch = archs[str(layers["arch"].iloc[0])]
     longest = sorted(rows, key=_layer_cycles, reverse=True)[:_MOST_ROWS]
     drawn = sorted(longest, key=lambda row: (row["start_cycle"], row["end_cycle"]))
     fewer = len(rows) - len(drawn)

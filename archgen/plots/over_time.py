@@ -54,8 +54,8 @@ def split_points(frame: Frame) -> list[Frame]:
     return [own for _, own in frame.groupby(identity(frame), sort=False, dropna=False)]
 
 
-def point_title(frame: Frame) -> str:
-    """`resnet50 on edge, int8`: the one point that `frame` is about.
+def point_and_machine(frame: Frame, archs: Mapping[str, Arch]) -> tuple[str, Arch]:
+    """`resnet50 on edge, int8`: the one point that `frame` is about; and its machine.
 
     Raises ValueError where it has no rows, or rows of several points.
     """
@@ -63,7 +63,7 @@ def point_title(frame: Frame) -> str:
     if count != 1:
         raise ValueError(f"expected the rows of one point, found {count} points")
     row: Record = records(frame.iloc[:1])[0]
-    return f"{workload(row)} on {row['arch']}, {row['dtype']}"
+    return f"{workload(row)} on {row['arch']}, {row['dtype']}", archs[str(row["arch"])]
 
 
 def stretches(rows: Sequence[Record]) -> list[Stretch]:
@@ -129,11 +129,7 @@ def series(levels: Frame, kind: str) -> dict[str, Series]:
 
 # What DRAM and each link moved over time, against what they can.
 
-_DIRECTIONS: Mapping[str, str] = {
-    "read": style.ORANGE,
-    "write": style.VERMILION,
-    "link": style.BROWN,
-}
+_DIRECTIONS = {"read": style.ORANGE, "write": style.VERMILION, "link": style.BROWN}
 
 
 @rc_context(style.SETTINGS)
@@ -143,7 +139,7 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     The line is the peak: of a link, that of all its instances and directions together. Raises
     ValueError for the rows of several points.
     """
-    text, arch = point_title(levels), archs[str(levels["arch"].iloc[0])]
+    text, arch = point_and_machine(levels, archs)
     own = series(levels, "bandwidth")
     dram = {way: own[f"dram.{way}"] for way in ("read", "write") if f"dram.{way}" in own}
     panels = [("DRAM", dram, arch.dram_bytes_per_cycle)] if dram else []
@@ -210,7 +206,7 @@ def occupancy_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     Of memories that every core has, that of the core with the highest peak. Raises ValueError for
     the rows of several points.
     """
-    text, arch = point_title(levels), archs[str(levels["arch"].iloc[0])]
+    text, arch = point_and_machine(levels, archs)
     memories = arch.memories.on_chip()
     own = {name: each for name, each in series(levels, "occupancy").items() if name in memories}
     used = {name: each for name, each in own.items() if each.values.any()}
@@ -253,7 +249,7 @@ def banks_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     Only memories whose banks are ranges of addresses have any. Raises ValueError for the rows of
     several points.
     """
-    text, arch = point_title(levels), archs[str(levels["arch"].iloc[0])]
+    text, arch = point_and_machine(levels, archs)
     maps: dict[str, list[Series]] = {}
     for name, own in series(levels, "occupancy").items():
         memory, dot, _ = name.partition(".bank")

@@ -12,20 +12,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.outcomes.axes import (
-    MACHINE,
-    StudyAxis,
-    Value,
-    axis_setting_text,
-    deviating_axes,
-    workload,
-)
-from archgen.outcomes.axes import axes as axes_of
+from archgen.outcomes import axes as study_axes
+from archgen.outcomes.axes import MACHINE, StudyAxis, Value, workload
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, records, varied
 from archgen.outcomes.points import DIMENSION, OPTION
@@ -59,10 +53,8 @@ class Panel:
 
 def several_types(rows: Sequence[Record]) -> bool:
     """Whether any machine has points of several element types."""
-    types: dict[str, set[str]] = {}
-    for row in rows:
-        types.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
-    return any(len(own) > 1 for own in types.values())
+    pairs = {(str(row["arch"]), str(row["dtype"])) for row in rows}
+    return len(pairs) > len({arch for arch, _ in pairs})
 
 
 def row_labels(
@@ -83,7 +75,7 @@ def row_labels(
 
 def swept_fields(frame: Frame, archs: Mapping[str, Arch]) -> list[StudyAxis]:
     """The axes that tell the points of one network apart, where machines are no axis."""
-    every = axes_of(frame, archs) if archs else ()
+    every = study_axes.axes(frame, archs) if archs else ()
     if any(axis.column == MACHINE for axis in every):
         return []
     outer = ("batch", DIMENSION, OPTION)
@@ -97,23 +89,16 @@ def field_labels(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> list[str
         return [", ".join(_value_text(axis, axis.value(row)) for axis in swept) for row in rows]
     settings = (
         [(axis, value) for axis in own if (value := axis.value(row)) is not None]
-        for row, own in zip(rows, deviating_axes(rows, swept), strict=True)
+        for row, own in zip(rows, study_axes.deviating_axes(rows, swept), strict=True)
     )
-    return [", ".join(axis_setting_text(*pair) for pair in own) or "base" for own in settings]
+    shown = study_axes.axis_setting_text
+    return [", ".join(shown(*pair) for pair in own) or "base" for own in settings]
 
 
 def _value_text(axis: StudyAxis, value: Value | None) -> str:
     if value is None:
         return "-"
     return axis.shown(value) if isinstance(value, str) else f"{axis.number(value):.6g}"
-
-
-def by_workload(rows: Sequence[Record]) -> dict[str, list[Record]]:
-    """The rows of each network, in order of appearance."""
-    loads: dict[str, list[Record]] = {}
-    for row in rows:
-        loads.setdefault(workload(row), []).append(row)
-    return loads
 
 
 def bar_figure(
@@ -202,17 +187,18 @@ def refusal(row: Record) -> str:
 
 def write_instead(axes: Axes, place: int, text: str) -> None:
     """Words in row `place` that has no bar."""
-    axes.annotate(
-        text, (0, place), (4, 0), xycoords=("axes fraction", "data"),
-        textcoords="offset points", va="center", color=MUTED, style="italic",
-    )  # fmt: skip
+    _write_beside(axes, (0, place), text, color=MUTED, style="italic")
 
 
 def write_at_edge(axes: Axes, place: int, text: str, color: str = INK) -> None:
     """Words right of row `place`, outside of the axes."""
+    _write_beside(axes, (1, place), text, color=color, fontsize=7)
+
+
+def _write_beside(axes: Axes, at: tuple[float, float], text: str, **looks: Any) -> None:
     axes.annotate(
-        text, (1, place), (4, 0), xycoords=("axes fraction", "data"),
-        textcoords="offset points", va="center", fontsize=7, color=color,
+        text, at, (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+        va="center", **looks,
     )  # fmt: skip
 
 

@@ -12,11 +12,12 @@ from matplotlib.lines import Line2D
 
 import archgen.plots.panels as panels
 from archgen.outcomes import fronts
+from archgen.outcomes.axes import workload
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.estimated import has_figures, run_of
-from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.outcomes.frame import Frame, Record, grouped, number, records
 from archgen.plots.findings import saying
-from archgen.plots.panels import by_workload, refusal, row_labels, square_figure, write_names
+from archgen.plots.panels import refusal, row_labels, square_figure, write_names
 from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, folded, legend, logarithmic, say, title
 from simmodel.arch.record import Arch
 
@@ -51,7 +52,7 @@ def pareto_figure(
         raise KeyError(f"no column {missing[0]!r} in this frame")
     labels, legend_text = row_labels(records(frame), frame, archs)
     rows = records(frame.assign(**{_NAME: labels}))
-    loads = by_workload(rows)
+    loads = grouped(rows, workload)
     what = f"{_words(y).capitalize()} against {_words(x)}"
     figure, grid = square_figure(len(loads), what, share=False, width=4.6)
     fronts_of = []
@@ -147,13 +148,10 @@ def _sides(places: Sequence[Place]) -> tuple[list[float], list[float]]:
 
 def _left_out(rows: Sequence[Record], columns: tuple[str, str]) -> str:
     """Points without both values by what became of them: `edge-32, edge-64 (does not fit)`."""
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if any(math.isnan(number(row, name)) for name in columns):
-            why = "no value" if has_figures(row) else refusal(row)
-            reasons.setdefault(why, []).append(str(row[_NAME]))
+    left = [row for row in rows if any(math.isnan(number(row, name)) for name in columns)]
     said = []
-    for why, names in reasons.items():
+    for why, own in grouped(left, lambda r: "no value" if has_figures(r) else refusal(r)).items():
+        names = [str(row[_NAME]) for row in own]
         more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
         said.append(f"{', '.join(names[:_MOST_LEFT_OUT])}{more} ({why})")
     return "; ".join(said)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
 from typing import Any, TypeVar
 
-import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,7 +16,7 @@ import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.figures import DRAM, figure_of
-from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.outcomes.frame import Frame, Record, grouped, missing, number, records
 from archgen.plots.findings import extent, points_with_labels, saying
 from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
 from archgen.plots.style import folded, legend, logarithmic
@@ -42,20 +41,15 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     edge; those without a result are listed in their panel.
     """
     rows = records(frame)
-    families: dict[str, list[Record]] = {}
-    for row in rows:
-        family = row.get(FAMILY)
-        families.setdefault(str(row["arch"] if pd.isna(family) else family), []).append(row)
+    families = grouped(rows, lambda row: str(row["arch" if missing(row.get(FAMILY)) else FAMILY]))
     every = axes(frame, archs)
     loads = dict.fromkeys(workload(row, every) for row in rows)
     looks = zip(loads, cycle(style.CYCLE), cycle(style.MARKERS))
     marks = {load: (colour, marker) for load, colour, marker in looks}
     reached = extent(
-        points_with_labels(frame, archs),
-        lambda row: 100 * number(row, "efficiency"),
-        " %",
+        points_with_labels(frame, archs), lambda row: 100 * number(row, "efficiency"), " %",
         "is at {} of its roof",
-    )
+    )  # fmt: skip
     figure, grid = square_figure(len(families), saying("Roofline", reached))
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
@@ -69,7 +63,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         text = f"{family}: {len(machines)} machines" if len(machines) > 1 else next(iter(machines))
         panel.set_title(folded(text, panels.TITLE_LETTERS * (1 if len(families) > 1 else 2)))
         _draw_roofs(panel, list(machines.values()), own, span)
-        points = _draw_points(panel, own, archs, marks, every)
+        points = _draw_points(panel, own, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
     columns = min(panels.COLUMNS, len(grid))
     for panel in grid[::columns]:
@@ -89,8 +83,8 @@ Point = tuple[tuple[float, float], Record]
 
 
 def _draw_points(
-    panel: Axes, rows: Sequence[Record], archs: Mapping[str, Arch],
-    marks: Mapping[str, tuple[str, str]], every: Sequence[StudyAxis],
+    panel: Axes, rows: Sequence[Record], marks: Mapping[str, tuple[str, str]],
+    every: Sequence[StudyAxis],
 ) -> dict[str, list[Point]]:  # fmt: skip
     """Draw a panel's marks; gives the points of each network."""
     points: dict[str, list[Point]] = {}

@@ -20,29 +20,16 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+import archgen.plots.over_time as over_time
+import archgen.plots.stacked as stacked
 from archgen.outcomes.axes import FAMILY, MACHINE, axes, workload
 from archgen.outcomes.estimated import by_merit, has_figures, is_estimated, like_with_like, runs
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.points import DIMENSION
 from archgen.plots.bars import latency_figure, throughput_figure, tornado_figure
 from archgen.plots.gantt import gantt_figure, utilization_figure
-from archgen.plots.over_time import (
-    bandwidth_figure,
-    banks_figure,
-    has_banks,
-    identity,
-    occupancy_figure,
-    split_points,
-)
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
-from archgen.plots.stacked import (
-    area_figure,
-    energy_figure,
-    memory_figure,
-    stalls_figure,
-    waterfall_figure,
-)
 from archgen.plots.style import NO_DATE, SALT, laid_out, title
 from archgen.plots.sweeps import map_columns, map_figure, sweep_columns, sweep_figure
 from archgen.process.files import read_sealed, write_atomically, write_sealed
@@ -60,11 +47,11 @@ OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "latency": latency_figure,
     "throughput": throughput_figure,
     "roofline": roofline_figure,
-    "memory": memory_figure,
-    "stalls": stalls_figure,
-    "waterfall": waterfall_figure,
-    "energy": energy_figure,
-    "area": area_figure,
+    "memory": stacked.memory_figure,
+    "stalls": stacked.stalls_figure,
+    "waterfall": stacked.waterfall_figure,
+    "energy": stacked.energy_figure,
+    "area": stacked.area_figure,
     "pareto_area": pareto_figure,
     "pareto_energy": pareto_figure,
     "tornado": tornado_figure,
@@ -73,9 +60,9 @@ OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
 DETAILS: Mapping[str, Callable[[Frame, Mapping[str, Arch]], Figure]] = {
     "layers": utilization_figure,
     "engines": gantt_figure,
-    "memory_time": occupancy_figure,
-    "banks": banks_figure,
-    "bandwidth": bandwidth_figure,
+    "memory_time": over_time.occupancy_figure,
+    "banks": over_time.banks_figure,
+    "bandwidth": over_time.bandwidth_figure,
 }
 """Name -> function of every figure of what happened within one point."""
 Archs = Mapping[str, Arch]
@@ -144,7 +131,7 @@ def _compared_rows(frame: Frame, archs: Archs) -> Named:
         bars = ((name, OVERVIEWS[name](frame, archs)) for name in ("latency", "throughput"))
         yield from _extended(bars, ": estimated" if is_estimated(frame) else "")
     if _has_values(frame, "area_mm2"):
-        yield "area", area_figure(frame, archs)
+        yield "area", stacked.area_figure(frame, archs)
 
 
 def _run_rows(frame: Frame, archs: Archs) -> Named:
@@ -163,11 +150,9 @@ def _pareto_figures(frame: Frame, archs: Archs) -> Named:
 
 
 def detail_figures(
-    archs: Archs,
-    layers: Frame | None = None,
-    spans: Frame | None = None,
+    archs: Archs, layers: Frame | None = None, spans: Frame | None = None,
     levels: Frame | None = None,
-) -> Named:
+) -> Named:  # fmt: skip
     """Name and figure of everything within one point, for each point of the frames given.
 
     Names are those of `DETAILS` after a folder for the point: `edge-resnet50-b1-int8/engines`.
@@ -175,14 +160,14 @@ def detail_figures(
     drawn_from = {"layers": layers, "engines": spans}
     for name, draw in DETAILS.items():
         frame = drawn_from.get(name, levels)
-        for own in split_points(frame) if frame is not None else []:
-            if draw is not banks_figure or has_banks(own):
+        for own in over_time.split_points(frame) if frame is not None else []:
+            if draw is not over_time.banks_figure or over_time.has_banks(own):
                 yield f"{point_folder(own)}/{name}", draw(own, archs)
 
 
 def point_folder(frame: Frame) -> str:
     """`edge-resnet50-b1-int8`, and everything else that tells the point of `frame` from others."""
-    values = {name: str(frame[name].iloc[0]) for name in identity(frame)}
+    values = {name: str(frame[name].iloc[0]) for name in over_time.identity(frame)}
     head = [values.pop(name, "") for name in ("arch", "model", "batch", "dtype")]
     head[1] = head[1].rsplit("/", 1)[-1].removesuffix(".onnx")
     head[2] = f"b{head[2]}"

@@ -13,28 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
+import archgen.plots.findings as findings
 import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.bottleneck import holder, part_of
 from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.findings import (
-    best_of,
-    extent,
-    largest_part,
-    points_with_labels,
-    saying,
-    short,
-    what_holds,
-)
-from archgen.plots.panels import (
-    Panel,
-    bar_figure,
-    panel_figure,
-    row_labels,
-    write_at_edge,
-    write_instead,
-)
+from archgen.plots.findings import points_with_labels, saying
+from archgen.plots.panels import Panel, bar_figure, write_at_edge
 from archgen.plots.style import filled, keys, legend, readable_on, shown
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
@@ -63,15 +49,14 @@ def draw_stack(
         left += length
 
 
-def _components(frame: Frame, pattern: re.Pattern[str]) -> tuple[dict[str, str], list[Any]]:
-    """Colours of the columns that `pattern` matches and that are not zero everywhere, in the order
-    of `COMPONENTS`, and their handles of a legend; the pattern's first group is the component."""
+def _components(frame: Frame, pattern: re.Pattern[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The columns that `pattern` matches and that are not zero everywhere, in the order of
+    `COMPONENTS`: by name the component, the pattern's first group, and its colour."""
     parts = {name: match[1] for name in map(str, frame) if (match := pattern.fullmatch(name))}
     order = list(style.COMPONENTS)
     ranked = sorted(parts, key=lambda name: [*order, parts[name]].index(parts[name]))
-    used = [name for name in ranked if (frame[name].fillna(0) > 0).any()]
-    colours = {name: style.COMPONENTS.get(parts[name], style.INK) for name in used}
-    return colours, [*keys({parts[name]: colour for name, colour in colours.items()})]
+    used = {name: parts[name] for name in ranked if (frame[name].fillna(0) > 0).any()}
+    return used, {name: style.COMPONENTS.get(part, style.INK) for name, part in used.items()}
 
 
 # Where the time of the matrix engines went: busy, or idle for one cause, out of 100 %.
@@ -88,6 +73,7 @@ _LABELS = {
     "moved_idle": "DRAM: idle",
 }
 _STALLS = {f"stall_{cause}": colour for cause, colour in style.CAUSES.items()}
+_ENGINES = {"matrix_busy": style.BUSY} | _STALLS
 _MATRIX = {f"work_{part}": colour for part, colour in style.WORK.items()} | _STALLS
 _DRAM = {f"moved_{part}": colour for part, colour in style.MOVED.items()}
 _SHARES_ROW, _HALF = 0.62, 0.34
@@ -106,18 +92,10 @@ def _runs(panel: Panel) -> Iterable[tuple[int, Record]]:
 @rc_context(style.SETTINGS)
 def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
     """Stacked bars of `matrix_busy` and every `stall_<cause>`, which add up to 1."""
-    columns = {
-        name: c for name, c in ({"matrix_busy": style.BUSY} | _STALLS).items() if name in frame
-    }
-    text = saying(
-        "Time of the matrix engines",
-        extent(
-            points_with_labels(frame, archs),
-            lambda row: 100 * number(row, "matrix_busy"),
-            " %",
-            "{} busy",
-        ),
-    )
+    columns = {name: colour for name, colour in _ENGINES.items() if name in frame}
+    points = points_with_labels(frame, archs)
+    busy = findings.extent(points, lambda row: 100 * number(row, "matrix_busy"), " %", "{} busy")
+    text = saying("Time of the matrix engines", busy)
     figure, grid = bar_figure(frame, archs, text, "share of time [%]")
     for axes, panel in grid:
         axes.set_xlim(0, 100)
@@ -131,7 +109,7 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
 def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
     """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
     (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
-    text = saying("What holds points up", what_holds(points_with_labels(frame, archs)))
+    text = saying("What holds points up", findings.what_holds(points_with_labels(frame, archs)))
     x = "share of time [%]: matrix engines above, DRAM below"
     figure, grid = bar_figure(frame, archs, text, x, _SHARES_ROW)
     for axes, panel in grid:
@@ -160,10 +138,11 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
 
     Only components that cost something anywhere are drawn. The total stands beside the range.
     """
-    colours, handles = _components(frame, _ENERGY_PART)
+    parts, colours = _components(frame, _ENERGY_PART)
     points = points_with_labels(frame, archs)
-    best = best_of(points, lambda row: number(row, "energy_mj"), "mJ", "takes least")
-    text = _with_largest("Energy", best, [row for _, row in points], colours, _ENERGY_PART)
+    best = findings.best_of(points, lambda row: number(row, "energy_mj"), "mJ", "takes least")
+    largest = findings.largest_part([row for _, row in points], parts)
+    text = saying("Energy", "; ".join(filter(None, (best, largest))))
     figure, grid = bar_figure(frame, archs, text, "energy [mJ]", 0.36)
     for axes, panel in grid:
         _draw_totals(axes, list(_runs(panel)), colours, ("energy_mj", "energy_high_mj"))
@@ -172,6 +151,7 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
             if high > low:
                 axes.plot([low, high], [place + 0.43] * 2, "|-", color=style.INK, lw=1.2, ms=6)
     spread = Line2D([], [], color=style.INK, marker="|", ms=7, lw=1.2, label="low to high")
+    handles = keys({parts[name]: colour for name, colour in colours.items()})
     legend(figure, [*handles, spread])
     return figure
 
@@ -181,41 +161,32 @@ def area_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure
     """Stacked bars of `area_<component>_mm2`, one for each machine, whatever it ran."""
     machines = {row["arch"]: row for row in reversed(records(frame))}
     rows = [machines[name] for name in dict.fromkeys(frame["arch"])]
-    labels, names = row_labels(rows, frame, archs)
+    labels, names = panels.row_labels(rows, frame, archs)
     panel = Panel("", rows, labels if names else [str(row["arch"]) for row in rows], names)
-    colours, handles = _components(frame, _AREA_PART)
+    parts, colours = _components(frame, _AREA_PART)
     # Whatever it ran: of one network, so to speak.
     own = [{"model": "", "batch": 1, "area_mm2": row.get("area_mm2")} for row in rows]
-    pairs = list(zip(map(short, panel.labels), own, strict=True))
-    best = best_of(pairs, lambda row: number(row, "area_mm2"), "mm²", "is smallest")
-    text = _with_largest("Area", best, rows, colours, _AREA_PART)
-    figure, ((axes, _),) = panel_figure([panel], text, "area, with the interface to DRAM [mm²]")
+    pairs = list(zip(map(findings.short, panel.labels), own, strict=True))
+    best = findings.best_of(pairs, lambda row: number(row, "area_mm2"), "mm²", "is smallest")
+    text = saying("Area", "; ".join(filter(None, (best, findings.largest_part(rows, parts)))))
+    x = "area, with the interface to DRAM [mm²]"
+    figure, ((axes, _),) = panels.panel_figure([panel], text, x)
     _draw_totals(axes, list(panel), colours, ("area_mm2",))
-    legend(figure, handles)
+    legend(figure, keys({parts[name]: colour for name, colour in colours.items()}))
     return figure
 
 
-def _with_largest(
-    what: str, best: str, rows: Sequence[Record], columns: Iterable[str], pattern: re.Pattern[str]
-) -> str:
-    """A title with who is best, and the component that takes most."""
-    parts = {name: match[1] for name in columns if (match := pattern.fullmatch(name))}
-    return saying(what, "; ".join(filter(None, (best, largest_part(rows, parts)))))
-
-
 def _draw_totals(
-    axes: Axes,
-    rows: Sequence[tuple[int, Record]],
-    colours: Mapping[str, str],
+    axes: Axes, rows: Sequence[tuple[int, Record]], colours: Mapping[str, str],
     ends: tuple[str, ...],
-) -> None:
+) -> None:  # fmt: skip
     """Stacks with their totals, the first of the columns `ends` that the axis has room for."""
     values = [number(row, column) for _, row in rows for column in ends]
     axes.set_xlim(0, 1.05 * (max((each for each in values if each > 0), default=1.0)))
     for place, row in rows:
         total = number(row, ends[0])
         if math.isnan(total):
-            write_instead(axes, place, "no value")
+            panels.write_instead(axes, place, "no value")
         else:
             draw_stack(axes, place, row, colours)
             write_at_edge(axes, place, shown(total))
@@ -228,14 +199,9 @@ _MEMORY_BAR = 0.2
 _ROOM = 1.6
 """Times the largest size that the axis goes to, and below the smallest from which it comes."""
 _SET: Any = {
-    "marker": "D",
-    "ms": 5.5,
-    "mfc": style.PAPER,
-    "mec": style.INK,
-    "mew": 1.2,
-    "ls": "",
+    "marker": "D", "ms": 5.5, "mfc": style.PAPER, "mec": style.INK, "mew": 1.2, "ls": "",
     "zorder": 4,
-}
+}  # fmt: skip
 _END: Any = {"marker": "|", "ms": 9, "mec": style.INK, "mew": 1.6, "ls": "", "zorder": 3}
 
 
@@ -252,7 +218,7 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     machines = [archs[name].memories.on_chip() for name in dict.fromkeys(frame["arch"])]
     present = [role for role in style.MEMORIES if any(role in machine for machine in machines)]
     height = max(0.36, _MEMORY_BAR * max(map(len, machines)))
-    again = extent(
+    again = findings.extent(
         points_with_labels(frame, archs),
         lambda row: figure_of(row, DRAM) / (number(row, "compulsory_bytes") or math.nan),
         " ×", "moves {} the least bytes of DRAM",

@@ -40,7 +40,6 @@ HATCHES: Mapping[str, str] = {
     ORANGE: "////", PURPLE: "....", GREEN: "\\\\\\\\", YELLOW: "----", BROWN: "xxxx", SKY: "||||",
     "#7FB8D8": "oo", "#B9D9EA": "++",
 }  # fmt: skip
-"""Hatch of each colour that has one."""
 
 BUSY = BLUE
 CAUSES: Mapping[str, str] = {
@@ -188,10 +187,7 @@ def shown(value: float) -> str:
 # A figure as SVG text that fits into a page, whatever the page's colours.
 
 SALT: Any = {"svg.fonttype": "none", "svg.hashsalt": "archgen"}
-NO_DATE: Mapping[str, Any] = {
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None},
-}
+NO_DATE: Mapping[str, Any] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
 """What files of a format would say of the moment and the program that wrote them."""
 _OPEN = {
     INK: "currentColor",

@@ -225,6 +225,3 @@ def _leave_with_parent() -> None:
     if parent is not None:
         wait_for([parent.sentinel])
         os._exit(1)
-
-
-# How a process computes: on one thread, and with few garbage collections.

@@ -12,17 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from archgen.outcomes import frame as frames
 from archgen.outcomes.bottleneck import TriedChange, tried_changes
 from archgen.outcomes.columns import STALLS
-from archgen.outcomes.frame import (
-    Frame,
-    Record,
-    layers_frame,
-    levels_frame,
-    matrix_cycles,
-    number,
-    records,
-)
+from archgen.outcomes.frame import Frame, Record, number
 from archgen.outcomes.points import Outcome
 from archgen.report.points import PointView
 from simmodel.arch.record import Arch
@@ -95,7 +88,7 @@ class Account:
         arch = self.point.arch
         lost = [
             (str(row["node"]).split("+")[0],
-             (matrix_cycles(row, arch) - number(row, "products_cycles")) / self.time)
+             (frames.matrix_cycles(row, arch) - number(row, "products_cycles")) / self.time)
             for row in self.layers
         ]  # fmt: skip
         return sorted((each for each in lost if each[1] > 0), key=lambda each: -each[1])[:count]
@@ -115,7 +108,7 @@ def account(point: PointView, outcome: Outcome) -> Account:
         name: traffic.get(f"link.{name}", 0) / (cycles * link.bandwidth.at(arch.clock))
         for name, link in arch.links.items()
     }
-    busy = _busy(levels_frame([outcome]), cycles)
+    busy = _busy(frames.levels_frame([outcome]), cycles)
     # Without levels the average over cores stands for the busiest one.
     busy.setdefault("matrix", point.get("matrix_busy", 0.0))
     return Account(
@@ -126,7 +119,7 @@ def account(point: PointView, outcome: Outcome) -> Account:
         {name: min(1.0, share) for name, share in links.items()},
         {role: _passing(arch, role, traffic) / cycles for role in arch.memories.on_chip()},
         point.get("matrix_utilization", 0.0),
-        tuple(records(layers_frame([outcome]))),
+        tuple(frames.records(frames.layers_frame([outcome]))),
         outcome.details.get("tokens", math.nan),
         tried_changes(outcome.details),
     )

@@ -25,26 +25,17 @@ _END = "*/"
 _LICENCES = ("licenses/LICENSE.txt", "licenses/LICENSE", "LICENSE.txt", "LICENSE")
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """A library for browsers as a page holds it."""
-
-    licence: str
-    """What its authors want to be said with every copy."""
-    packed: str
-    """Its text in UTF-8, deflated (zlib), in base64."""
-
-
 @cache
-def bundle() -> Bundle:
-    """The plotting library."""
+def plotting_library() -> tuple[str, str]:
+    """What its authors want to be said with every copy, and its text in UTF-8, deflated (zlib), in
+    base64."""
     plotly = distribution("plotly")
     content = Path(str(plotly.locate_file(_FILE))).read_bytes()
     head, end, _ = content[:2000].decode("utf-8", "replace").partition(_END)
     said = "\n".join(line.strip("/* ") for line in head.splitlines()) if end else ""
     terms = next(filter(None, map(plotly.read_text, _LICENCES)), "")
     both = "\n\n".join(filter(None, (said.strip(), terms.strip())))
-    return Bundle(both, b64encode(zlib.compress(content, 9)).decode("ascii"))
+    return both, b64encode(zlib.compress(content, 9)).decode("ascii")
 
 
 LEAST = 6
@@ -59,7 +50,10 @@ _LESS = ("estimated", "latency", "dram", "local_peak", "energy", "area", "on_hos
 class Explorer:
     """The plots over all points of a page."""
 
-    bundle: Bundle
+    licence: str
+    """Of the plotting library."""
+    library: str
+    """It, as a page holds it."""
     columns: str
     """What the page's script is told, as JSON without markup."""
 
@@ -87,7 +81,7 @@ def explorer(
         "palette": CYCLE,
     }
     text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
-    return Explorer(bundle(), text.replace("<", "\\u003c").replace("&", "\\u0026"))
+    return Explorer(*plotting_library(), text.replace("<", "\\u003c").replace("&", "\\u0026"))
 
 
 def _count_values(points: Sheet, column: str) -> int:

@@ -27,7 +27,6 @@ _LARGEST = 700_000
 _ALL = 5_000_000
 """Characters of all details together."""
 COSTS = ("figure-energy", "figure-area")
-"""Figures that belong to energy and area."""
 
 _WORDS = read_packaged(Path(__file__).with_name("figures.yaml"))
 """Titles of figures, and how to read them."""

@@ -12,21 +12,12 @@ from pathlib import Path
 
 import pandas as pd
 
+import archgen.report.sheet as sheets
 from archgen.outcomes.columns import COLUMNS, column
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots import tornado_figure
 from archgen.report.figures import Drawing, drawn
-from archgen.report.sheet import (
-    ComputedColumn,
-    Heading,
-    Sheet,
-    change,
-    figure,
-    sheet,
-    values,
-    word,
-    words,
-)
+from archgen.report.sheet import ComputedColumn, Heading, Sheet
 
 FRONT, ANSWER = "front.csv", "target"
 """A table of machines that no other beats; a folder with the machine that reaches a target."""
@@ -74,14 +65,13 @@ def findings(folder: Path | None, card: Card) -> Findings:
     if tornado is None:
         return found
     tables = {name: _read_table(folder / name) for name in _CAPTIONS}
-    sheets = tuple(
+    fields = tuple(
         _sheet(name.removesuffix(".csv"), table.drop(columns="metric", errors="ignore"), *how)
         for name, how in _CAPTIONS.items()
         if (table := tables[name]) is not None
     )
     drawings = tuple(drawn([("tornado", tornado_figure(tornado))]))
-    metric = str(tornado["metric"].iloc[0])
-    return replace(found, metric=metric, fields=sheets, drawings=drawings)
+    return replace(found, metric=str(tornado["metric"].iloc[0]), fields=fields, drawings=drawings)
 
 
 def _read_table(path: Path) -> Frame | None:
@@ -98,10 +88,10 @@ def _front(frame: Frame, card: Card) -> Sheet:
     """Machines that no other beats, by the first objective."""
     link = ComputedColumn[Record](
         Heading("Machine", number=False),
-        lambda row: word(str(row["arch"]), card(str(row["arch"]))),
+        lambda row: sheets.word(str(row["arch"]), card(str(row["arch"]))),
     )
     columns = [link, *(_column(frame, str(name)) for name in frame.columns if name != "arch")]
-    return sheet("front", "Machines that no other one beats", columns, records(frame))
+    return sheets.sheet("front", "Machines that no other one beats", columns, records(frame))
 
 
 def _sheet(name: str, frame: Frame, caption: str, ranked_by: Sequence[str]) -> Sheet:
@@ -109,7 +99,7 @@ def _sheet(name: str, frame: Frame, caption: str, ranked_by: Sequence[str]) -> S
     size = frame[list(ranked_by)].abs().max(axis=1)
     order = size.sort_values(ascending=False, kind="stable")
     columns = [_column(frame, str(each)) for each in frame.columns]
-    return sheet(name, caption, columns, records(frame.loc[order.index]))
+    return sheets.sheet(name, caption, columns, records(frame.loc[order.index]))
 
 
 def _column(frame: Frame, name: str) -> ComputedColumn[Record]:
@@ -118,8 +108,8 @@ def _column(frame: Frame, name: str) -> ComputedColumn[Record]:
     unit = known.unit if known else ""
     text = name if "." in name else name.removesuffix(f"_{unit}").replace("_", " ").capitalize()
     if name in _CHANGES:
-        return values(text, name, key=name, cell=change)
+        return sheets.values(text, name, key=name, cell=sheets.change)
     if known is not None or pd.api.types.is_float_dtype(frame[name]):
         meaning = known.meaning if known else ""
-        return values(text, name, unit, meaning, name, lambda value: figure(value, 4))
-    return words(text, lambda row: "" if pd.isna(row[name]) else str(row[name]), key=name)
+        return sheets.values(text, name, unit, meaning, name, lambda value: sheets.figure(value, 4))
+    return sheets.words(text, lambda row: "" if pd.isna(row[name]) else str(row[name]), key=name)

@@ -8,91 +8,62 @@ shares add up to the run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
+import archgen.report.sheet as sheets
 from archgen.outcomes.columns import STALLS
-from archgen.outcomes.frame import Record, matrix_use, number
+from archgen.outcomes.frame import Record, grouped, matrix_use, number
 from archgen.plots.over_time import stretches
 from archgen.report.account import Account
-from archgen.report.sheet import (
-    NONE,
-    Cell,
-    ComputedColumn,
-    Heading,
-    Sheet,
-    bar,
-    count,
-    integer_text,
-    sheet,
-    values,
-    word,
-    words,
-)
+from archgen.report.sheet import Cell, ComputedColumn, Heading, bar, count, values
 
 _LETTERS = 60
 
 
-@dataclass(frozen=True)
-class LayerTableRow:
-    """A row of the table."""
-
-    place: int
-    row: Record
-    share: float
-    """Of the run's time."""
-
-    def get(self, column: str) -> float:
-        """A number of the row; 0 for what it does not have."""
-        return number(self.row, column, 0.0)
-
-
-def layer_sheet(account: Account) -> Sheet:
+def layer_sheet(account: Account) -> sheets.Sheet:
     """Every layer of a run: when, how much, how well, and what it waited for longest."""
-    point = account.point
-    rows = account.layers
-    shares = time_shares(rows)
-    items = [LayerTableRow(i, *each) for i, each in enumerate(zip(rows, shares, strict=True), 1)]
+    point, amount = account.point, partial(number, default=0.0)
+    rows = zip(account.layers, time_shares(account.layers), strict=True)
+    items = [row | {"place": n, "share": share} for n, (row, share) in enumerate(rows, 1)]
     per_layer = "from its first instruction to its last; layers overlap"
     use = (
         "MACs over what the matrix engines could do, in the type of these, in the cycles that they "
         "worked for it"
     )
     cause = "idle cycles of all engines whose next instruction was this layer's"
-    columns: list[ComputedColumn[LayerTableRow]] = [
-        values("#", lambda r: r.place, key="place", cell=count),
+    columns: list[ComputedColumn[Record]] = [
+        values("#", "place", key="place", cell=count),
         values("Group", "group", cell=count),
-        ComputedColumn(Heading("Node", number=False), lambda r: _node(str(r.row["node"]))),
-        words("Operator", lambda r: str(r.row["operator"])),
+        ComputedColumn(Heading("Node", number=False), lambda r: _node(str(r["node"]))),
+        sheets.words("Operator", lambda r: str(r["operator"])),
         values("Start", "start_cycle", "cycle", cell=count),
-        values("Cycles", lambda r: r.get("end_cycle") - r.get("start_cycle"), "", per_layer,
+        values("Cycles", lambda r: amount(r, "end_cycle") - amount(r, "start_cycle"), "", per_layer,
                cell=count),
         values("Turns", "turns", "", "of the outermost loop that it computes in", cell=count),
         values("Turn", "turn_cycles", "cycles", "from one turn of its loop to the next",
                cell=count),
-        values("Share of time", lambda r: r.share, key="share", cell=bar),
+        values("Share of time", "share", key="share", cell=bar),
         values("MACs", "macs", cell=count),
-        values("Matrix use", lambda r: matrix_use(r.row, point.arch), "", use, "use", bar),
-        values("DRAM read", lambda r: r.get("dram_read_bytes") / 1e3, "KB"),
-        values("DRAM write", lambda r: r.get("dram_write_bytes") / 1e3, "KB"),
-        values("Energy", lambda r: 1e3 * r.get("energy_mj"), "µJ",
+        values("Matrix use", lambda r: matrix_use(r, point.arch), "", use, "use", bar),
+        values("DRAM read", lambda r: amount(r, "dram_read_bytes") / 1e3, "KB"),
+        values("DRAM write", lambda r: amount(r, "dram_write_bytes") / 1e3, "KB"),
+        values("Energy", lambda r: 1e3 * amount(r, "energy_mj"), "µJ",
                "of its own work, leakage left out"),
         ComputedColumn(Heading("Largest wait", number=False, key="wait", title=cause), _wait),
     ]  # fmt: skip
-    return sheet(f"{point.anchor}-table", f"Layers of {point.label}", columns, items)
+    return sheets.sheet(f"{point.anchor}-table", f"Layers of {point.label}", columns, items)
 
 
 def time_shares(rows: Sequence[Record]) -> list[float]:
     """Share of the run's time of each row; adds up to 1 where there is time at all."""
     taken = {part.group: part.end - part.start for part in stretches(rows)}
     total = sum(taken.values()) or 1
-    members: dict[int, list[float]] = {}
-    for row in rows:
-        members.setdefault(int(row["group"]), []).append(_worked(row))
+    members = grouped(rows, lambda row: int(row["group"]))
     shares = []
     for row in rows:
         group = int(row["group"])
-        own = members[group]
-        share = _worked(row) / sum(own) if sum(own) else 1 / len(own)
+        worked = sum(map(_worked, members[group]))
+        share = _worked(row) / worked if worked else 1 / len(members[group])
         shares.append(share * taken.get(group, 0) / total)
     return shares
 
@@ -107,9 +78,10 @@ def _node(name: str) -> Cell:
     return Cell(name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…", name)
 
 
-def _wait(layer: LayerTableRow) -> Cell:
-    waits = {cause: layer.get(f"stall_{cause}_cycles") for cause in STALLS if cause != "no_work"}
+def _wait(row: Record) -> Cell:
+    waits = {cause: number(row, f"stall_{cause}_cycles", 0.0) for cause in STALLS}
+    del waits["no_work"]
     cause = max(waits, key=lambda name: waits[name])
     if not waits[cause] > 0:
-        return word(NONE)
-    return Cell(f"{cause} {integer_text(waits[cause])}", f"{waits[cause]:.6g}")
+        return sheets.word(sheets.NONE)
+    return Cell(f"{cause} {sheets.integer_text(waits[cause])}", f"{waits[cause]:.6g}")

@@ -115,8 +115,7 @@ def _fit(part: float, account: Account) -> Verdict:
 
 def _vector(account: Account) -> Verdict:
     share, waits = account.share("vector"), account.waiting("engine")
-    gain = min(share / 2, 1 - max(account.dram, account.share("matrix")))
-    return gain, (
+    return min(share / 2, 1 - max(account.dram, account.share("matrix"))), (
         f"vector engines compute {percent(share)} of the time; matrix engines wait "
         f"{percent(waits)} for other engines"
     )

@@ -117,16 +117,15 @@ class Lever:
     def per_mm2(self) -> float:
         """Share of the time that each square millimetre saves; NaN where it takes hardly any, or
         where nobody knows what is saved but that it is no more than a bound."""
-        if self.is_bound:
-            return math.nan
-        more, share = self.price.area, self.price.area_share
-        return per_area(self.effective_gain, more, more / share) if share > 0 else math.nan
+        return self._gain_per(self.price.area, self.price.area_share)
 
     @property
     def per_mj(self) -> float:
         """Share of the time that each mJ more of a run saves; NaN where it takes no more, or
         where nobody knows what is saved."""
-        more, share = self.price.energy, self.price.energy_share
+        return self._gain_per(self.price.energy, self.price.energy_share)
+
+    def _gain_per(self, more: float, share: float) -> float:
         if self.is_bound or not share > 0:
             return math.nan
         return per_area(self.effective_gain, more, more / share)
@@ -149,10 +148,9 @@ class Lever:
 
 
 def levers(
-    arch: Arch,
-    accounts: Sequence[Account],
+    arch: Arch, accounts: Sequence[Account],
     measure: Callable[[Fields], MeasuredGain | None] = lambda fields: None,
-) -> tuple[list[Lever], list[str]]:
+) -> tuple[list[Lever], list[str]]:  # fmt: skip
     """What makes the runs in `accounts`, all on `arch`, faster, and titles of what was tried, by
     the study itself or as its bound promised something, and gains nothing.
 

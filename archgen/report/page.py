@@ -7,7 +7,7 @@ here by plain functions, so a test can look at the values before they are text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from os import PathLike
 from pathlib import Path
@@ -99,13 +99,13 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         each.name: [account(p, study.outcomes[p.index]) for p in each.best.values() if p.has_run]
         for each in ran[:MOST_ROWS]
     }
+    of_point = {each.point.index: each for own in accounts.values() for each in own}
     groups = alike(ran)
     known = {machine_content(own[0].arch): own for own in groups}
     found = {
         own.name: levers(own.arch, accounts[own.name], partial(measured, standing=own, known=known))
         for own, *_ in groups[:MACHINES]
     }
-    changes = {name: own for name, (own, _) in found.items()}
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
     detailed, machine_card = {point.index for point in shown}, _machine_cards(ranking, groups)
     # A point leads to what says most of it: its details, what bounds its machine, or its file.
@@ -121,26 +121,26 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         "about": study.about,
         "found": findings(folder, machine_card),
         "title": study.about.name or "Study",
-        "sentences": sentences(study, points, ranking, changes),
+        "sentences": sentences(study, points, ranking, {n: own for n, (own, _) in found.items()}),
         "ranking": ranking,
         "machines": tables.machines_sheet(ranking),
         "points": table,
         "explorer": explorer(table, fields, tables.lengths(points)),
         "refusals": tables.refusals(points),
-        "bounds": tables.bounds_sheet([each for own in accounts.values() for each in own]),
+        "bounds": tables.bounds_sheet([*of_point.values()]),
         "waterfall": tables.waterfall_sheet([points[i] for i in rows if points[i].has_run]),
         "reviews": [
             _review(own, points, accounts[own[0].name], *found[own[0].name], study)
             for own in groups[:MACHINES]
         ],
         "distinct": len(groups),
-        "for_energy": for_energy([each for own in accounts.values() for each in own]),
+        "for_energy": for_energy([*of_point.values()]),
         "figures": [each for each in figures if each.name not in COSTS],
         "cost_figures": [each for each in figures if each.name in COSTS],
         "areas": tables.area_sheet(ranking.standings),
         "energies": tables.energy_sheet([p for s in ran for p in s.best.values() if p.has_run]),
         "estimated": sum(point.is_guess for point in points),
-        "details": [_detail(point, accounts, study.outcomes) for point in shown],
+        "details": [_detail(of_point[p.index], study.outcomes[p.index]) for p in shown],
         "checks": tables.checks_sheet(points),
         "notes": list(dict.fromkeys(filter(None, notes))),
         "stalls": STALLS,
@@ -197,19 +197,16 @@ def _limit(accounts: Sequence[Account], changes: Sequence[Lever]) -> str:
     return " ".join(said)
 
 
-def _waits(accounts: Sequence[Account], most: int = 3) -> list[tuple[str, float]]:
+def _waits(accounts: Sequence[Account]) -> list[tuple[str, float]]:
     """The largest causes of waiting, as means over the runs."""
     means = {cause: sum(each.waits[cause] for each in accounts) / len(accounts) for cause in STALLS}
     ranked = sorted(means.items(), key=lambda item: -item[1])
-    return [(cause, share) for cause, share in ranked[:most] if share >= _LEAST_WAIT]
+    return [(cause, share) for cause, share in ranked[:3] if share >= _LEAST_WAIT]
 
 
-def _detail(
-    point: PointView, accounts: Mapping[str, Sequence[Account]], outcomes: Sequence[Outcome]
-) -> dict[str, Any]:
-    own = next(each for each in accounts[point.machine] if each.point.index == point.index)
-    figures = details(point, outcomes[point.index])
-    return {"point": point, "figures": figures, "layers": layer_sheet(own)}
+def _detail(own: Account, outcome: Outcome) -> dict[str, Any]:
+    figures = details(own.point, outcome)
+    return {"point": own.point, "figures": figures, "layers": layer_sheet(own)}
 
 
 def _file(ranking: Ranking, standing: Standing) -> tuple[str, str, str]:
@@ -244,11 +241,9 @@ def card_html(study: ReportSubject) -> str:
     points = views(study)
     ranking = _ranking(study, points)
     machines = len(ranking.ranked) > 1 and len(points) > _ROWS
-    table = (
-        tables.machines_sheet(ranking)
-        if machines
-        else tables.points_sheet(points, ranking, lambda point: "")
-    )
+    table = tables.machines_sheet(ranking)
+    if not machines:
+        table = tables.points_sheet(points, ranking, lambda point: "")
     places = [n for n, each in enumerate(table.headings) if machines or each.name in _COLUMNS]
     return _environment().get_template("card.html.j2").render(
         title=study.about.name or "Study",

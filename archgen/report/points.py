@@ -14,9 +14,10 @@ from typing import Protocol
 
 from matplotlib.figure import Figure
 
+from archgen.outcomes import frame as frames
 from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
-from archgen.outcomes.frame import Frame, Record, is_wrong, missing, number, records, varied
+from archgen.outcomes.frame import Frame, Record, missing, number, records
 from archgen.outcomes.points import Outcome, StudyMetadata
 from archgen.plots.panels import several_types
 from simmodel.arch.record import Arch
@@ -92,7 +93,7 @@ class PointView:
     @property
     def wrong(self) -> bool:
         """Whether its outputs were compared and found wrong."""
-        return is_wrong(self.row)
+        return frames.is_wrong(self.row)
 
     def get(self, column: str, missing: float = math.nan) -> float:
         """The value of a column of numbers, `missing` where it has none."""
@@ -117,7 +118,7 @@ def views(study: ReportSubject) -> list[PointView]:
     """Every point of `study`, in its order."""
     archs = study.by_name
     rows, compared = records(study.frame), records(like_with_like(study.frame))
-    chosen = varied(rows)
+    chosen = frames.varied(rows)
     types = several_types(rows)
     made = []
     for index, (row, like) in enumerate(zip(rows, compared, strict=True)):
@@ -129,12 +130,8 @@ def views(study: ReportSubject) -> list[PointView]:
 
 def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:
     """The fastest result of each workload that has any; of equal estimates the best that ran."""
-    found: dict[str, PointView] = {}
-    for point in points:
-        best = found.get(point.workload)
-        if point.done and (best is None or _ranking_key(point) < _ranking_key(best)):
-            found[point.workload] = point
-    return found
+    done = frames.grouped((point for point in points if point.done), lambda point: point.workload)
+    return {load: min(own, key=_ranking_key) for load, own in done.items()}
 
 
 def _ranking_key(point: PointView) -> tuple[float, bool, float]:

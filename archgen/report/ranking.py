@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from archgen.outcomes.frame import grouped
 from archgen.report.points import PointView, best_by_workload
 from archgen.report.sheet import geometric_mean
 from archgen.schema.rewritten import Fields, changed
@@ -82,9 +83,7 @@ class Ranking:
 def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
     """Order the machines `archs` by what `points` say of them."""
     names = tuple(dict.fromkeys(point.workload for point in points))
-    members: dict[str, list[PointView]] = {}
-    for point in points:
-        members.setdefault(point.machine, []).append(point)
+    members = grouped(points, lambda point: point.machine)
     own = {arch.name: (arch, members.get(arch.name, [])) for arch in archs}
     best = {name: best_by_workload(every) for name, (_, every) in own.items()}
     # The first machine with most workloads is what others are compared with: most ratios exist.
@@ -145,10 +144,7 @@ def content(arch: Arch) -> str:
 
 def alike(standings: Iterable[Standing]) -> list[tuple[Standing, ...]]:
     """`standings` in their order, those of the same machine together."""
-    found: dict[str, list[Standing]] = {}
-    for standing in standings:
-        found.setdefault(content(standing.arch), []).append(standing)
-    return [tuple(own) for own in found.values()]
+    return [tuple(own) for own in grouped(standings, lambda each: content(each.arch)).values()]
 
 
 @dataclass(frozen=True)

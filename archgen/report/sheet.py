@@ -205,11 +205,9 @@ class ComputedColumn(Generic[Item]):
     cell: Callable[[Item], Cell]
 
 
-def words(
-    text: str, of: Callable[[Item], str], title: str = "", key: str = ""
-) -> ComputedColumn[Item]:
+def words(text: str, of: Callable[[Item], str], key: str = "") -> ComputedColumn[Item]:
     """A column of text."""
-    heading = Heading(text, title=title, number=False, key=key)
+    heading = Heading(text, number=False, key=key)
     return ComputedColumn(heading, lambda item: word(of(item) or NONE))
 
 
@@ -236,12 +234,8 @@ def sheet(
     used = [each for each in every if any(cell.text not in ("", NONE) for cell in each[1])]
     rows = tuple(zip(*(cells for _, cells in used), strict=True))
     headings = (
-        replace(
-            heading,
-            title=heading.title or heading_meaning(heading.text),
-            said=heading.said or _common_unit_sign(cells),
-        )
-        for heading, cells in used
+        replace(h, title=h.title or heading_meaning(h.text), said=h.said or _common_unit_sign(own))
+        for h, own in used
     )
     return Sheet(name, caption, tuple(headings), rows)
 

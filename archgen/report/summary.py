@@ -33,9 +33,8 @@ def sentences(
     found: Mapping[str, Sequence[Lever]],
 ) -> list[str]:  # fmt: skip
     """The summary of a study's `points`, the answer first; `found` are levers by machine."""
-    said = answer(study.frame, study.by_name)
     return [
-        *(said or ["No point has a result that could be compared."]),
+        *(answer(study.frame, study.by_name) or ["No point has a result that could be compared."]),
         *_extent(points, ranking, study.about.total),
         *provenance(study.frame, study.about),
         *_incomplete(ranking),

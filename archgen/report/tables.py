@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import archgen.report.sheet as sheets
 from archgen.energy import costs_of
 from archgen.outcomes.axes import axis_of
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.figures import DRAM, figure_of
-from archgen.outcomes.frame import dimensions, number, size_heading
+from archgen.outcomes.frame import Record, dimensions, grouped, number, size_heading
 from archgen.outcomes.points import FIELD, Outcome, Row
 from archgen.outcomes.rows import area_row, column_word
 from archgen.report.account import Account
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
-from archgen.report.sheet import (
-    ABOUT,
-    NONE,
-    Cell,
-    ComputedColumn,
-    Heading,
-    Sheet,
-    bar,
-    count,
-    figure,
-    percent,
-    ratio,
-    sheet,
-    short,
-    values,
-    word,
-    words,
-)
+from archgen.report.sheet import Cell, ComputedColumn, Heading, bar, count, ratio, values, words
 from archgen.schema.rewritten import peaks
 from simmodel.arch.record import Arch
 from simmodel.waterfall import MOVED, WORK
@@ -44,14 +29,14 @@ _MEGA = 1e6
 _STATUS = {"does_not_fit": "does not fit", "unsupported": "not supported"}
 
 
-def machines_sheet(ranking: Ranking) -> Sheet:
+def machines_sheet(ranking: Ranking) -> sheets.Sheet:
     """One row for each machine, the best first."""
     against = f"against {ranking.baseline}, geometric mean over common workloads"
     total = len(ranking.workloads)
     columns: list[ComputedColumn[Standing]] = [
         values("Rank", lambda s: ranking.places[s.name] if s.best else math.nan, cell=count),
         ComputedColumn(Heading("Machine", number=False),
-                       lambda s: word(s.name, yaml_anchor(ranking, s.name))),
+                       lambda s: sheets.word(s.name, yaml_anchor(ranking, s.name))),
         ComputedColumn(Heading("Results"),
                        lambda s: Cell(f"{len(s.best)} of {total}", str(len(s.best)))),
         values("Speed", lambda s: s.speed, "", f"1 / latency {against}", cell=ratio),
@@ -64,7 +49,7 @@ def machines_sheet(ranking: Ranking) -> Sheet:
         values("Clock", lambda s: s.arch.clock / 1e9, "GHz"),
         values("Node", lambda s: s.arch.energy.node or math.nan, "nm"),
     ]  # fmt: skip
-    return sheet("machines", "Machines, the best first", columns, ranking.standings)
+    return sheets.sheet("machines", "Machines, the best first", columns, ranking.standings)
 
 
 def yaml_anchor(ranking: Ranking, name: str) -> str:
@@ -74,19 +59,21 @@ def yaml_anchor(ranking: Ranking, name: str) -> str:
 
 def points_sheet(
     points: Sequence[PointView], ranking: Ranking, card_of: Callable[[PointView], str]
-) -> Sheet:
+) -> sheets.Sheet:
     """One row for each point of the study; `card_of` says which id of the page tells more of it."""
     base = next((each.best for each in ranking.standings if each.name == ranking.baseline), {})
     guessed = any(point.is_guess for point in points)
     columns: list[ComputedColumn[PointView]] = [
-        ComputedColumn(Heading("Machine", number=False), lambda p: word(p.machine, card_of(p))),
+        ComputedColumn(Heading("Machine", number=False),
+                       lambda p: sheets.word(p.machine, card_of(p))),
         words("Workload", lambda p: p.workload),
         words("Choice", lambda p: p.choice),
         *(values(h.text, h.key, title=h.title, key=h.key, cell=count) for h in lengths(points)),
         *(_swept_column(heading, field, points) for heading, field in swept(points)),
         ComputedColumn(Heading("Status", number=False), _status),
         values("Estimated", lambda p: p.time if guessed else math.nan, "ms",
-               "latency, layer by layer and without a program", cell=lambda ms: figure(ms, 4)),
+               "latency, layer by layer and without a program",
+               cell=lambda ms: sheets.figure(ms, 4)),
         ComputedColumn(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
         ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
         values("Speed", lambda p: _speed(p, base), "", f"against the best of {ranking.baseline}",
@@ -107,7 +94,7 @@ def points_sheet(
         ComputedColumn(Heading("Verified", number=False), _verified),
         words("Schedule from", lambda p: p.text("schedule_from")),
     ]  # fmt: skip
-    return sheet("points", "Every point of the study, in its order", columns, points)
+    return sheets.sheet("points", "Every point of the study, in its order", columns, points)
 
 
 def swept(points: Sequence[PointView]) -> list[tuple[Heading, str]]:
@@ -131,9 +118,9 @@ def _swept_column(
     def cell(point: PointView) -> Cell:
         value = along.value(point.row)
         if value is None:
-            return word(NONE)
+            return sheets.word(sheets.NONE)
         shown = along.shown(str(value) if isinstance(value, bool) else value)
-        return Cell(shown, f"{along.number(value):.12g}") if along.ordered else word(shown)
+        return Cell(shown, f"{along.number(value):.12g}") if along.ordered else sheets.word(shown)
 
     return ComputedColumn(replace(heading, said=along.unit), cell)
 
@@ -160,15 +147,15 @@ def said_of(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> 
 
 
 def _status(point: PointView) -> Cell:
-    status = str(point.row["status"])
-    bad = "bad" if status == "failed" else ""
-    return word(_STATUS.get(status, status), "" if has_figures(point.row) else "refused", bad)
+    status, link = str(point.row["status"]), "" if has_figures(point.row) else "refused"
+    return sheets.word(_STATUS.get(status, status), link, "bad" if status == "failed" else "")
 
 
 def _about(point: PointView, column: str) -> Cell:
     """A figure with four digits; one that was only estimated says so."""
-    found = figure(point.get(column), 4)
-    return replace(found, text=f"{ABOUT} {found.text}") if point.is_guess and found.value else found
+    found = sheets.figure(point.get(column), 4)
+    guessed = point.is_guess and found.value
+    return replace(found, text=f"{sheets.ABOUT} {found.text}") if guessed else found
 
 
 def _speed(point: PointView, base: dict[str, PointView]) -> float:
@@ -179,20 +166,20 @@ def _speed(point: PointView, base: dict[str, PointView]) -> float:
 def _held_by(point: PointView) -> Cell:
     found = verdict(point.row)
     if not found.cause:
-        return word(NONE)
-    return Cell(f"{found.words} {percent(found.share)}", f"{found.share:.6g}")
+        return sheets.word(sheets.NONE)
+    return Cell(f"{found.words} {sheets.percent(found.share)}", f"{found.share:.6g}")
 
 
 def _verified(point: PointView) -> Cell:
     if point.wrong:
-        return word("WRONG", mark="bad")
+        return sheets.word("WRONG", mark="bad")
     if point.text("verified"):
         some = point.text("executed")
-        return word(f"yes, {some} executed" if some else "yes", mark="good")
-    return word("not checked" if point.has_run else NONE)
+        return sheets.word(f"yes, {some} executed" if some else "yes", mark="good")
+    return sheets.word("not checked" if point.has_run else sheets.NONE)
 
 
-def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
+def bounds_sheet(accounts: Sequence[Account]) -> sheets.Sheet:
     """What bounds each machine's best run of each workload."""
     columns: list[ComputedColumn[Account]] = [
         words("Machine", lambda a: a.point.machine),
@@ -206,7 +193,7 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
         *(_wait_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
     ]
     caption = "Shares of the time: engines, DRAM, and the matrix engines' waits by cause"
-    return sheet("bounds", caption, columns, accounts)
+    return sheets.sheet("bounds", caption, columns, accounts)
 
 
 def _wait_column(cause: str) -> ComputedColumn[Account]:
@@ -221,7 +208,7 @@ _NAMES: tuple[ComputedColumn[PointView], ...] = (
 )
 
 
-def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
+def waterfall_sheet(points: Sequence[PointView]) -> sheets.Sheet:
     """From the bound of each run to its cycles: what matrix engines worked on and waited for, and
     what DRAM moved; each adds up to the run."""
     parts = [(what, f"work_{column_word(what)}", what, title) for what, title in WORK.items()]
@@ -240,10 +227,10 @@ def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
         ),
     ]
     caption = "From the bound to the measured cycle, as shares of it"
-    return sheet("waterfall", caption, columns, points)
+    return sheets.sheet("waterfall", caption, columns, points)
 
 
-def checks_sheet(points: Sequence[PointView]) -> Sheet:
+def checks_sheet(points: Sequence[PointView]) -> sheets.Sheet:
     """What was compared, how far off it was, and what it took."""
     columns: list[ComputedColumn[PointView]] = [
         *_NAMES,
@@ -258,7 +245,7 @@ def checks_sheet(points: Sequence[PointView]) -> Sheet:
         values("Simulate", "simulate_s", "s"),
     ]
     done = [point for point in points if point.has_run]
-    return sheet("checks", "What was compared, and what it took", columns, done)
+    return sheets.sheet("checks", "What was compared, and what it took", columns, done)
 
 
 # Points without a result: the sum that does not fit, and what would make it fit.
@@ -279,14 +266,11 @@ class Refusal:
 
 def refusals(points: Sequence[PointView]) -> list[Refusal]:
     """Every reason for which points have no result, in their order."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for point in points:
-        if not has_figures(point.row):
-            status = str(point.row["status"])
-            found.setdefault((status, point.text("reason")), []).append(point.label)
+    refused = [point for point in points if not has_figures(point.row)]
+    found = grouped(refused, lambda point: (str(point.row["status"]), point.text("reason")))
     return [
-        Refusal(_STATUS.get(status, status), tuple(labels), *split_reason(reason))
-        for (status, reason), labels in found.items()
+        Refusal(_STATUS.get(status, status), tuple(p.label for p in own), *split_reason(reason))
+        for (status, reason), own in found.items()
     ]
 
 
@@ -303,10 +287,9 @@ def split_reason(reason: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 # The tables of energy and area, each figure with the range that it is known in.
 
 
-def area_sheet(standings: Sequence[Standing]) -> Sheet:
+def area_sheet(standings: Sequence[Standing]) -> sheets.Sheet:
     """Area of each machine by part."""
     rows = [(each.arch, _area_row(each)) for each in standings]
-    names = dict.fromkeys(n for _, row in rows for n in row if n.startswith("area_"))
     columns: list[ComputedColumn[tuple[Arch, Row]]] = [
         words("Machine", lambda own: own[0].name),
         values("Node", lambda own: own[0].energy.node or math.nan, "nm"),
@@ -314,9 +297,9 @@ def area_sheet(standings: Sequence[Standing]) -> Sheet:
         ComputedColumn(Heading("Range", "mm²"),
                        lambda own: _range(*(number(own[1], f"area_{end}_mm2") for end in _ENDS))),
         values("Without DRAM", lambda own: number(own[1], "core_mm2"), "mm²"),
-        *(_area_part(name) for name in names if name.split("_")[1] not in ("mm2", *_ENDS)),
+        *_part_columns(rows, lambda own: own[1], "area_mm2", "mm²"),
     ]  # fmt: skip
-    return sheet("areas", "Area of each machine by part, with its share", columns, rows)
+    return sheets.sheet("areas", "Area of each machine by part, with its share", columns, rows)
 
 
 def _area_row(standing: Standing) -> Row:
@@ -325,22 +308,8 @@ def _area_row(standing: Standing) -> Row:
     return next(known, None) or area_row(costs_of(standing.arch).area)
 
 
-def _area_part(name: str) -> ComputedColumn[tuple[Arch, Row]]:
-    part = name.removeprefix("area_").removesuffix("_mm2")
-    heading = Heading(_titled(part), "mm²", key=part)
-    return ComputedColumn(
-        heading, lambda own: _of(number(own[1], name), number(own[1], "area_mm2"))
-    )
-
-
-def energy_sheet(points: Sequence[PointView]) -> Sheet:
+def energy_sheet(points: Sequence[PointView]) -> sheets.Sheet:
     """Energy of each run by component."""
-    names = dict.fromkeys(
-        name.removeprefix("energy_").removesuffix("_mj")
-        for point in points
-        for name in point.row
-        if name.startswith("energy_") and name.split("_")[1] not in ("mj", *_ENDS)
-    )
     columns: list[ComputedColumn[PointView]] = [
         *_NAMES[:2],
         values("Total", "energy_mj", "mJ"),
@@ -349,20 +318,33 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
         values("Per sample", lambda p: p.per_sample_mj, "mJ"),
         values("Power", "average_w", "W"),
         values("Efficiency", "tops_per_w", "TOPS/W"),
-        *(_energy_part(name) for name in names),
+        *_part_columns(points, lambda point: point.row, "energy_mj", "µJ", 1e3),
     ]  # fmt: skip
     caption = "Energy of the best run of each machine and workload, by component, with its share"
-    return sheet("energies", caption, columns, points)
+    return sheets.sheet("energies", caption, columns, points)
 
 
 _ENDS = ("low", "high")
 
 
-def _energy_part(name: str) -> ComputedColumn[PointView]:
-    heading = Heading(_titled(name), "µJ", key=name)
-    return ComputedColumn(
-        heading, lambda p: _of(1e3 * p.get(f"energy_{name}_mj"), 1e3 * p.get("energy_mj"))
-    )
+def _part_columns(
+    items: Sequence[sheets.Item], row_of: Callable[[sheets.Item], Record], whole: str, unit: str,
+    factor: float = 1.0,
+) -> Iterator[ComputedColumn[sheets.Item]]:  # fmt: skip
+    """A column for each part of the column `whole` in rows, times `factor` in `unit`, with its
+    share of the whole."""
+    start, end = whole.split("_")
+
+    def column(part: str) -> ComputedColumn[sheets.Item]:
+        columns = f"{start}_{part}_{end}", whole
+        return ComputedColumn(
+            Heading(_titled(part), unit, key=part),
+            lambda item: _of(*(factor * number(row_of(item), name) for name in columns)),
+        )
+
+    names = dict.fromkeys(name for item in items for name in row_of(item))
+    parts = (re.fullmatch(rf"{start}_(?!low_|high_)(.+)_{end}", name) for name in names)
+    yield from (column(part[1]) for part in parts if part is not None)
 
 
 def _titled(name: str) -> str:
@@ -372,13 +354,13 @@ def _titled(name: str) -> str:
 
 def _of(value: float, whole: float) -> Cell:
     """A part, and its share of the whole."""
-    shown = figure(value)
+    shown = sheets.figure(value)
     if not shown.value or not whole > 0:
         return shown
-    return Cell(f"{shown.text} ({percent(value / whole)})", shown.value, share=value / whole)
+    return Cell(f"{shown.text} ({sheets.percent(value / whole)})", shown.value, share=value / whole)
 
 
 def _range(low: float, high: float) -> Cell:
     if not high >= low:
-        return word(NONE)
-    return Cell(f"{short(low)} to {short(high)}", f"{high:.6g}")
+        return sheets.word(sheets.NONE)
+    return Cell(f"{sheets.short(low)} to {sheets.short(high)}", f"{high:.6g}")

@@ -145,5 +145,4 @@ def _estimate_depthwise(
             f"{counted(len(now), 'depthwise layer')} on an engine that is not made for them: "
             f"{percent(sum(now))} of the time, where one that is would take {percent(then)}"
         )
-        way = ESTIMATED if any(on_array) else AT_MOST
-        yield TriedChange(fields, sum(now) - then, way, said)
+        yield TriedChange(fields, sum(now) - then, ESTIMATED if any(on_array) else AT_MOST, said)

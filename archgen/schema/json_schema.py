@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 
@@ -147,14 +148,19 @@ class _Generator(GenerateJsonSchema):
 
 
 @cache
-def arch_schema() -> Schema:
-    """JSON Schema of one whole architecture, with its parts under `$defs`."""
-    return Arch.model_json_schema(by_alias=True, schema_generator=_Generator)
+def view_of(record: type[BaseModel]) -> View:
+    """The schema of a record, to be looked into."""
+    return View(record.model_json_schema(by_alias=True, schema_generator=_Generator))
+
+
+def arch_view() -> View:
+    """That of one whole architecture."""
+    return view_of(Arch)
 
 
 def file_schema() -> Schema:
     """JSON Schema of an architecture file, whole or extending another."""
-    whole = copy.deepcopy(arch_schema())
+    whole = copy.deepcopy(arch_view().root)
     parts: Schema = whole.pop("$defs")
     parts["Arch"] = whole
     partial = {_PARTIAL + name: _partial(part) for name, part in copy.deepcopy(parts).items()}
@@ -190,9 +196,3 @@ def _renamed(node: Any) -> Any:
     if "$ref" in found:
         found["$ref"] = found["$ref"].replace(REF, REF + _PARTIAL)
     return found
-
-
-@cache
-def arch_view() -> View:
-    """The schema of one whole architecture, to be looked into."""
-    return View(arch_schema())

@@ -15,18 +15,10 @@ from os import PathLike, fspath
 from pathlib import Path
 
 import archgen
+import archgen.schema.tree as trees
 from archgen.schema.record import validate
 from archgen.schema.source import read_tree
-from archgen.schema.tree import (
-    EXTENDS,
-    ArchError,
-    FilePosition,
-    Mistake,
-    ScalarNode,
-    Table,
-    guess,
-    merge,
-)
+from archgen.schema.tree import ArchError, FilePosition, Mistake, Table
 from simmodel.arch.record import Arch
 
 # Where architecture files come from: paths, patterns, and the names of the files we ship.
@@ -74,7 +66,7 @@ def locate(name: str) -> tuple[Path, Mistake | None]:
     if os.path.exists(path):
         return path, Mistake(at, "", "is not a regular file")
     if bare:
-        near = guess(name, shipped_names()) or "; shipped: " + ", ".join(shipped_names())
+        near = trees.guess(name, shipped_names()) or "; shipped: " + ", ".join(shipped_names())
         return path, Mistake(at, "", f"no such file, and no shipped architecture{near}")
     return path, Mistake(at, "", f"no such file{_similar_file_hint(path)}")
 
@@ -97,27 +89,29 @@ def read_family(
     `below` holds the files that led here.
     """
     tree, mistakes = read_tree(path, shown)
-    if tree is None or EXTENDS not in tree.entries:
+    if tree is None or trees.EXTENDS not in tree.entries:
         return tree, mistakes, tree is not None
     entries = dict(tree.entries)
-    named = entries.pop(EXTENDS).node
+    named = entries.pop(trees.EXTENDS).node
     own = Table(tree.at, entries)
-    if not isinstance(named, ScalarNode) or not isinstance(named.value, str):
+    if not isinstance(named, trees.ScalarNode) or not isinstance(named.value, str):
         complaint = "expected the name of another architecture file"
-        return own, [*mistakes, Mistake(named.at, f"arch.{EXTENDS}", complaint)], False
+        return own, [*mistakes, Mistake(named.at, f"arch.{trees.EXTENDS}", complaint)], False
     family = (*below, path.resolve())
-    parent, mistake = _parent(path, shown, named.value, named.at, family)
+    parent, mistake = _parent(path, named.value, named.at, family)
     if mistake is not None:
         return own, [*mistakes, mistake], False
-    above, more, whole = read_family(parent, _parent_label(parent, path, shown), family)
+    # Messages call a neighbour of `path` as they call that.
+    label = os.path.join(os.path.dirname(shown), os.path.relpath(parent, path.parent))
+    above, more, whole = read_family(parent, os.path.normpath(label), family)
     if above is None:
         return own, [*mistakes, *more], False
     inherited = {key: entry for key, entry in above.entries.items() if key != "name"}
-    return merge(Table(above.at, inherited), own), [*mistakes, *more], whole
+    return trees.merge(Table(above.at, inherited), own), [*mistakes, *more], whole
 
 
 def _parent(
-    path: Path, shown: str, name: str, at: FilePosition, family: tuple[Path, ...]
+    path: Path, name: str, at: FilePosition, family: tuple[Path, ...]
 ) -> tuple[Path, Mistake | None]:
     """The file that `name`, written at `at` in `path`, stands for."""
     wanted = path.parent / name
@@ -131,17 +125,11 @@ def _parent(
         _, missing = locate(str(wanted))
         said = "no such file" if missing is None else missing.message
         near = said.replace(f"{path.parent}{os.sep}", "")
-        return wanted, Mistake(at, f"arch.{EXTENDS}", f"{name!r}: {near}")
+        return wanted, Mistake(at, f"arch.{trees.EXTENDS}", f"{name!r}: {near}")
     if wanted.resolve() in family:
         chain = " -> ".join(member.name for member in (*family, wanted.resolve()))
-        return wanted, Mistake(at, f"arch.{EXTENDS}", f"a file cannot extend itself: {chain}")
+        return wanted, Mistake(at, f"arch.{trees.EXTENDS}", f"a file cannot extend itself: {chain}")
     return wanted, None
-
-
-def _parent_label(parent: Path, path: Path, shown: str) -> str:
-    """How messages call `parent`, a neighbour of `path`, which they call `shown`."""
-    relative = os.path.relpath(parent, path.parent)
-    return os.path.normpath(os.path.join(os.path.dirname(shown), relative))
 
 
 def load_arch(path: str | PathLike[str]) -> Arch:

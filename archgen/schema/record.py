@@ -6,34 +6,17 @@ pydantic finds the mistakes; this module says them, with what the record's schem
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from archgen.schema.json_schema import Schema, View, arch_schema, arch_view
-from archgen.schema.tree import (
-    ListNode,
-    Mistake,
-    Node,
-    Path,
-    Plain,
-    ScalarNode,
-    Table,
-    broken_paths,
-    child,
-    dotted,
-    find,
-    guess,
-    listed,
-    plain,
-    position,
-    without,
-)
+import archgen.schema.tree as trees
+from archgen.schema.json_schema import Schema, View, arch_view, view_of
+from archgen.schema.tree import ListNode, Mistake, Node, Path, Plain, ScalarNode, Table
 from simmodel.arch.base import Problem
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
@@ -50,8 +33,6 @@ class RecordReader(Generic[Record]):
     """Reads one kind of file."""
 
     record: type[Record]
-    schema: Callable[[], View]
-    """What messages say of the record; made for the first of them."""
     root: str
     """What paths in messages start with."""
     meant: Mapping[str, str] = field(default_factory=dict)
@@ -59,10 +40,10 @@ class RecordReader(Generic[Record]):
     why: Mapping[str, str] = field(default_factory=dict)
     """Keys that are easily thought needless: what they are for."""
 
-    @cached_property
+    @property
     def view(self) -> View:
-        """The schema, to be looked into."""
-        return self.schema()
+        """What messages say of the record."""
+        return view_of(self.record)
 
     def attempt(self, value: Plain) -> tuple[Record | None, list[ErrorDetails]]:
         """The record that `value` holds, or pydantic's complaints."""
@@ -78,7 +59,7 @@ class RecordReader(Generic[Record]):
     ) -> list[Mistake]:
         """`errors` in words, less those about values that could not even be read; where the tree is
         not `whole`, missing keys say nothing."""
-        unread = set(broken_paths(tree))
+        unread = set(trees.broken_paths(tree))
         fresh = [
             e for e in errors if e["type"] == "missing" or existing(tree, e["loc"]) not in unread
         ]
@@ -87,7 +68,7 @@ class RecordReader(Generic[Record]):
 
     def at(self, tree: Table, path: Path, message: str) -> Mistake:
         """A mistake at `path` of `tree`."""
-        return Mistake(position(tree, path), dotted(path, self.root), message)
+        return Mistake(trees.position(tree, path), trees.dotted(path, self.root), message)
 
     def _say(self, tree: Table, error: ErrorDetails, whole: bool) -> Mistake | None:
         path, kind = existing(tree, error["loc"]), error["type"]
@@ -103,18 +84,18 @@ class RecordReader(Generic[Record]):
 
     def _unknown(self, tree: Table, path: Path) -> Mistake:
         holder, key = path[:-1], str(path[-1])
-        where, place = dotted(holder, self.root), position(tree, path, key=True)
+        where, place = trees.dotted(holder, self.root), trees.position(tree, path, key=True)
         if said := self.meant.get(".".join(map(str, path))):
             return Mistake(place, where, f"unknown key {key!r}; {said}")
         known = self.view.keys(self.view.at(holder))
-        near = guess(key, known)
+        near = trees.guess(key, known)
         alike = any(name.startswith(key[:4]) for name in known)  # misspelled rather than misplaced
         elsewhere = "" if near and alike else self._valid_key_places(key)
         if near and elsewhere:
             near = f"{near.removesuffix('?')}, or is it for {elsewhere}?"
         elif elsewhere:
             near = f"; it is a key of {elsewhere}"
-        hint = near or self._misspelt(key) or f"; expected one of {listed(known)}"
+        hint = near or self._misspelt(key) or f"; expected one of {trees.listed(known)}"
         return Mistake(place, where, f"unknown key {key!r}{hint}")
 
     def _misspelt(self, key: str) -> str:
@@ -130,7 +111,7 @@ class RecordReader(Generic[Record]):
         return " or ".join(places) if len(places) <= _PLACES else ""
 
     def _wrong_value(self, tree: Table, path: Path, error: ErrorDetails) -> Mistake:
-        node, schema = find(tree, path), self.view.at(path)
+        node, schema = trees.find(tree, path), self.view.at(path)
         raised: Any = error.get("ctx", {}).get("error")
         if (
             isinstance(raised, ValueError)
@@ -139,7 +120,7 @@ class RecordReader(Generic[Record]):
         ):
             return self.at(tree, path, str(raised))
         words, expected = [*self.view.words(schema)], self.view.expected(schema)
-        near = guess(node.text, words) if isinstance(node, ScalarNode) else ""
+        near = trees.guess(node.text, words) if isinstance(node, ScalarNode) else ""
         if isinstance(node, ScalarNode) and node.text in words:  # right, but for its brackets
             near = f"; write [{node.text}]" if expected.startswith("a list") else ""
         return self.at(tree, path, f"expected {expected}, got {_got(node)}{near}")
@@ -150,7 +131,7 @@ def existing(tree: Node, loc: Sequence[str | int]) -> Path:
     path: Path = ()
     node = tree
     for step in loc:
-        below = child(node, step)
+        below = trees.child(node, step)
         if below is not None:
             path, node = (*path, step), below
     return path
@@ -204,7 +185,7 @@ _WHY = {
     "dram": ": where inputs, outputs and maps lie; of a machine without DRAM, the SRAM beside it"
 }
 _MEANT = {"host.per_call": "what a call costs is its latency"}
-_READER = RecordReader(Arch, arch_view, "arch", _MEANT, _WHY)
+_READER = RecordReader(Arch, "arch", _MEANT, _WHY)
 
 
 def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:
@@ -213,7 +194,7 @@ def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:
     Where the tree is not `whole` (a file that it extends is not usable), missing keys and rules
     between fields say nothing.
     """
-    arch, errors = _READER.attempt(plain(tree))
+    arch, errors = _READER.attempt(trees.plain(tree))
     if arch is not None:
         return (arch, []) if not (found := _of_rules(tree, problems(arch))) else (None, found)
     said = _READER.to_mistakes(tree, errors, whole)
@@ -222,7 +203,7 @@ def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:
 
 def broken_fields(tree: Table) -> list[Mistake]:
     """What is wrong with the fields of `tree`, each by itself; rules between them say nothing."""
-    arch, errors = _READER.attempt(plain(tree))
+    arch, errors = _READER.attempt(trees.plain(tree))
     return [] if arch is not None else _READER.to_mistakes(tree, errors)
 
 
@@ -232,21 +213,21 @@ def _of_rules(tree: Table, found: Iterable[Problem]) -> list[Mistake]:
 
 def _remaining(tree: Table, errors: list[ErrorDetails]) -> list[Problem]:
     """What the rules say of the parts that are not broken."""
-    broken = list(broken_paths(tree))
+    broken = list(trees.broken_paths(tree))
     value: Node = tree
     for path in broken:
-        value = without(value, path)
+        value = trees.without(value, path)
     for _ in range(_ROUNDS):
         wrong = [_broken(value, error) for error in distinct(value, errors)]
         broken += wrong
         for path in wrong:
-            value = without(value, path)
-        filled = plain(value)
+            value = trees.without(value, path)
+        filled = trees.plain(value)
         assert isinstance(filled, dict)
         for part, *_ in broken:  # also one that need not be there
-            if part in _STAND_INS and part in arch_schema()["properties"]:
+            if part in _STAND_INS and part in arch_view().root["properties"]:
                 filled.setdefault(str(part), _stand_in(str(part)))
-        _fill(filled, arch_schema())
+        _fill(filled, arch_view().root)
         arch, errors = _READER.attempt(filled)
         if arch is not None:
             return [p for p in problems(arch) if not _touches(p, broken)]

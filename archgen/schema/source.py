@@ -16,16 +16,8 @@ from typing import Any
 
 import yaml
 
-from archgen.schema.tree import (
-    FilePosition,
-    ListNode,
-    MappingEntry,
-    Mistake,
-    Node,
-    ScalarNode,
-    Table,
-    dotted,
-)
+import archgen.schema.tree as trees
+from archgen.schema.tree import FilePosition, ListNode, Mistake, Node, ScalarNode, Table
 from archgen.schema.tree import Path as TreePath
 
 _MOST_NODES = 20_000
@@ -189,7 +181,7 @@ class _Converter:
         return FilePosition(self.shown, node.start_mark.line + 1, node.start_mark.column + 1)
 
     def say(self, node: yaml.Node, path: TreePath, message: str) -> None:
-        self.mistakes.append(Mistake(self.at(node), dotted(path, self.kind.root), message))
+        self.mistakes.append(Mistake(self.at(node), trees.dotted(path, self.kind.root), message))
 
     def broken(self, node: yaml.Node, path: TreePath, message: str) -> ScalarNode:
         self.say(node, path, message)
@@ -219,7 +211,7 @@ class _Converter:
         return ListNode(self.at(node), tuple(below))
 
     def mapping(self, node: yaml.Node, path: TreePath) -> Node:
-        entries: dict[str, MappingEntry] = {}
+        entries: dict[str, trees.MappingEntry] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self.say(key, path, "expected a word as key, got a list or mapping")
@@ -229,7 +221,7 @@ class _Converter:
                 first = entries[name].key_at.line
                 self.say(key, path, f"key {name!r} stands here twice; first in line {first}")
                 continue
-            entries[name] = MappingEntry(self.at(key), self.node(value, (*path, name)))
+            entries[name] = trees.MappingEntry(self.at(key), self.node(value, (*path, name)))
         return Table(self.at(node), entries)
 
     def leaf(self, node: yaml.ScalarNode, path: TreePath) -> ScalarNode:

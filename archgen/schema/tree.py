@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 # A mistake in a file, with its place, and the error that carries all of them.
 
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 _START = 4
 """Letters by which words begin alike."""
 _PLACE = re.compile(r"(.+?):(\d+):(\d+): ")
@@ -54,6 +57,20 @@ class ArchError(ValueError):
         super().__init__("\n".join(map(str, self.mistakes)))
 
 
+def attempted(
+    make: Callable[[Given], Made], given: Iterable[Given], error: type[Exception]
+) -> tuple[list[Made], list[str]]:
+    """What `make` makes of each of `given`, and the mistakes of those where it raises `error`."""
+    made: list[Made] = []
+    mistakes: list[str] = []
+    for one in given:
+        try:
+            made.append(make(one))
+        except error as mistake:
+            mistakes += getattr(mistake, "mistakes", [str(mistake)])
+    return made, mistakes
+
+
 def in_order(said: Iterable[str]) -> list[str]:
     """Mistakes in words, each once: of each file by their places, those without a place last."""
 
@@ -66,8 +83,7 @@ def in_order(said: Iterable[str]) -> list[str]:
 
 def dotted(path: Path, root: str = "arch") -> str:
     """`arch.copy.load.to[1]` for `('copy', 'load', 'to', 1)`."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
-    return root + "".join(parts)
+    return root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
 def guess(word: str, known: Iterable[str]) -> str:

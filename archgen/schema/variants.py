@@ -17,18 +17,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+import archgen.schema.tree as trees
 from archgen.schema.record import validate
-from archgen.schema.tree import (
-    FilePosition,
-    ListNode,
-    MappingEntry,
-    Mistake,
-    Node,
-    ScalarNode,
-    Table,
-    merge,
-    plain,
-)
+from archgen.schema.tree import FilePosition, ListNode, Mistake, Node, ScalarNode, Table
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 
@@ -67,7 +58,7 @@ Choice = Mapping[str, Node]
 def spelled(value: Any, at: FilePosition = _NOWHERE) -> Node:
     """A value that no file holds as a tree that can be laid over one."""
     if isinstance(value, Mapping):
-        entries = {str(key): MappingEntry(at, spelled(below, at)) for key, below in value.items()}
+        entries = {str(k): trees.MappingEntry(at, spelled(v, at)) for k, v in value.items()}
         return Table(at, entries)
     if isinstance(value, list | tuple):
         return ListNode(at, tuple(spelled(item, at) for item in value))
@@ -115,20 +106,20 @@ def variant(
 def laid_over(tree: Table, choice: Choice) -> Table:
     """`tree` with the fields of `choice` set, whatever that makes of it."""
     for field, node in choice.items():
-        tree = merge(tree, nested(field, node))
+        tree = trees.merge(tree, nested(field, node))
     return tree
 
 
 def family_of(tree: Table) -> str:
     """The name of the machine in `tree`."""
     entry = tree.entries.get("name")
-    return str(plain(entry.node)) if entry is not None else "machine"
+    return str(trees.plain(entry.node)) if entry is not None else "machine"
 
 
 def nested(field: str, node: Node) -> Table:
     """`a.b: x` as `a: {b: x}`."""
     for part in reversed(field.split(".")):
-        node = Table(node.at, {part: MappingEntry(node.at, node)})
+        node = Table(node.at, {part: trees.MappingEntry(node.at, node)})
     assert isinstance(node, Table)
     return node
 
@@ -156,8 +147,7 @@ def short_names(fields: Iterable[str]) -> dict[str, str]:
         parts = field.split(".")
         for count in range(1, len(parts) + 1):
             tail = parts[-count:]
-            rivals = [f for f in names if f != field and f.split(".")[-count:] == tail]
-            if not rivals:
+            if not any(f != field and f.split(".")[-count:] == tail for f in names):
                 break
         found[field] = "_".join(parts[-count:])
     return found
@@ -232,19 +222,14 @@ def near(own: int, factor: float, steps: int = 1) -> Iterator[int]:
     """Whole numbers near `factor` times `own`, at least `steps` away from it: the nearest, then
     multiples of ever larger divisors of `own`, which keep more of what makes it lawful: that banks
     divide a size, that a count is even or a power of two. `own` is above 0, as all of them are."""
+    low = [each for each in range(1, math.isqrt(own) + 1) if own % each == 0]
     found = dict[int, None]()
-    for divisor in _divisors(own):
+    for divisor in sorted({*low, *(own // each for each in low)}):
         count, whole = round(own * factor / divisor), own // divisor
         count = max(count, whole + steps) if factor > 1 else min(count, whole - steps)
         if count > 0:
             found[count * divisor] = None
     yield from found
-
-
-def _divisors(number: int) -> list[int]:
-    """In rising order."""
-    low = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
-    return sorted({*low, *(number // each for each in low)})
 
 
 def elasticity(result: float, field: float) -> float | None:

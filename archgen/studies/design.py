@@ -26,7 +26,7 @@ from archgen.process.guard import ResourceLimits, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
 from archgen.schema.load import LoadedArch, load_files
-from archgen.schema.tree import guess, in_order, listed
+from archgen.schema.tree import attempted, guess, in_order, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
 from simmodel.arch.record import Arch
@@ -176,12 +176,7 @@ def _shapes(dims: Mapping[str, str | Several[int] | Extents]) -> tuple[list[Shap
 
 def extended(paths: Iterable[Named]) -> tuple[tuple[Extension, ...], list[str]]:
     """The extensions in these files, and what is wrong with those that are none."""
-    found, mistakes = [], []
-    for path in paths:
-        try:
-            found.append(extension(path))
-        except ExtensionError as mistake:
-            mistakes.append(str(mistake))
+    found, mistakes = attempted(extension, paths, ExtensionError)
     return tuple(found), mistakes
 
 
@@ -266,8 +261,7 @@ def wrong_besides(design: Design) -> list[str]:
     doubtful = (FIELD, "pass.", DIMENSION, BUCKET)
     asked = {name: name.startswith(doubtful) for _, pattern in _filters(design) for name in pattern}
     known = _point_columns(design) | {name for name, doubted in asked.items() if doubted}
-    samples = _no_samples(design.workloads)
-    return [*samples, *mistakes, *_unknown_columns(design, known)]
+    return [*_no_samples(design.workloads), *mistakes, *_unknown_columns(design, known)]
 
 
 def points(design: Design, contents: Contents | None = None) -> list[Point]:

@@ -7,7 +7,6 @@ read.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -25,7 +24,7 @@ from pydantic_core import core_schema
 
 from archgen.models.extents import extents
 from archgen.outcomes.points import Execute
-from archgen.schema.json_schema import View
+from archgen.schema.json_schema import view_of
 from archgen.schema.record import RecordReader, distinct, existing
 from archgen.schema.source import STUDY, read_tree
 from archgen.schema.tree import Mistake, Table, plain, without
@@ -221,8 +220,7 @@ class StudyFile(FrozenModel):
 def study_schema() -> dict[str, Any]:
     """JSON Schema of study files, for editors."""
     dialect = "https://json-schema.org/draft/2020-12/schema"
-    whole = StudyFile.model_json_schema(by_alias=True)
-    return {"$schema": dialect, **whole, "title": "archgen study"}
+    return {"$schema": dialect, **view_of(StudyFile).root, "title": "archgen study"}
 
 
 _COMMAND = "the command says it: archgen study FILE --{}"
@@ -239,12 +237,7 @@ _MEANT = {
 """What stands elsewhere in a study, or not in its file."""
 
 
-@cache
-def reader() -> RecordReader[StudyFile]:
-    """Reads study files."""
-    return RecordReader(
-        StudyFile, lambda: View(StudyFile.model_json_schema(by_alias=True)), STUDY.root, _MEANT
-    )
+_READER = RecordReader(StudyFile, STUDY.root, _MEANT)
 
 
 class _Rest(StudyFile):
@@ -266,11 +259,11 @@ def read_study(path: Path, shown: str) -> tuple[StudyFile | None, Table | None, 
 
 def checked(tree: Table) -> tuple[StudyFile, list[Mistake]]:
     """The study in `tree`, less everything that is wrong with it, and what that is."""
-    found, errors = reader().attempt(plain(tree))
+    found, errors = _READER.attempt(plain(tree))
     if found is not None:
         return found, []
-    said = reader().to_mistakes(tree, errors)
-    rest, left = RecordReader(_Rest, reader().schema, STUDY.root), tree
+    said = _READER.to_mistakes(tree, errors)
+    rest, left = RecordReader(_Rest, STUDY.root), tree
     for _ in range(_ROUNDS):
         for error in distinct(left, errors):
             kept = without(left, existing(left, error["loc"]), into_lists=True)

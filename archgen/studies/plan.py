@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
+import archgen.schema.tree as trees
 from archgen.extensions import Extension, active_extensions
 from archgen.models.constants import file_and_values, with_values
 from archgen.models.extents import extents, shapes
@@ -21,28 +22,10 @@ from archgen.scheduling import Scheduling, choices, combinations_of
 from archgen.schema import variants
 from archgen.schema.load import load_files, locate, read_family
 from archgen.schema.source import STUDY
-from archgen.schema.tree import (
-    ListNode,
-    Mistake,
-    Node,
-    ScalarNode,
-    Table,
-    dotted,
-    find,
-    in_order,
-    plain,
-    position,
-)
+from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table
 from archgen.schema.tree import Path as TreePath
-from archgen.studies.design import (
-    Design,
-    StudyError,
-    Workload,
-    as_variant,
-    extended,
-    twice,
-    wrong_besides,
-)
+from archgen.studies import design as designs
+from archgen.studies.design import Design, StudyError, Workload
 from archgen.studies.file import Compiler, Machines, Network, StudyFile, checked, read_study
 
 MOST = 20_000
@@ -72,7 +55,7 @@ def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
     else:
         tree = variants.table_of(given)
         file, mistakes = checked(tree)
-        text = json.dumps(plain(tree), indent=1)
+        text = json.dumps(trees.plain(tree), indent=1)
     if file is None or tree is None:
         raise StudyError(map(str, mistakes))
     return file, Maker(given if isinstance(given, Path) else Path("study"), tree, text, mistakes)
@@ -97,8 +80,8 @@ class Maker:
 
     def refuse(self, design: Design | None = None) -> NoReturn:
         """Raises StudyError with everything that is wrong, also with the rest of `design`."""
-        besides = [] if design is None else wrong_besides(design)
-        raise StudyError(in_order([*map(str, sorted(set(self.mistakes))), *besides]))
+        besides = [] if design is None else designs.wrong_besides(design)
+        raise StudyError(trees.in_order([*map(str, sorted(set(self.mistakes))), *besides]))
 
     def design(self, file: StudyFile) -> Design:
         """The machines, networks and options."""
@@ -152,12 +135,11 @@ class Maker:
                 item = f"{which}[{index}]"
                 yield item, self._location((which, index))
                 for name in pattern:
-                    key = (which, index, name)
-                    yield f"{item}.{name}", self._location((which, index), key)
+                    yield f"{item}.{name}", self._location((which, index), (which, index, name))
 
     def _location(self, path: TreePath, key: TreePath = ()) -> str:
-        at = position(self.tree, key, key=True) if key else position(self.tree, path)
-        return f"{at}: {dotted(path, STUDY.root)}"
+        at = trees.position(self.tree, key, key=True) if key else trees.position(self.tree, path)
+        return f"{at}: {trees.dotted(path, STUDY.root)}"
 
     def _distinct(
         self, before: list[variants.Variant], found: list[variants.Variant], path: TreePath
@@ -165,25 +147,25 @@ class Maker:
         """Names have to tell machines apart."""
         if not self.whole:
             return
-        templated = find(self.tree, (*path, "name")) is not None
+        templated = trees.find(self.tree, (*path, "name")) is not None
         hint = "; `name` has to tell them apart, by fields such as {cores}" if templated else ""
-        said = [f"{each}{hint}" for each in twice([*before, *found], before)]
+        said = [f"{each}{hint}" for each in designs.twice([*before, *found], before)]
         self.say((*path, "name") if templated else path, said)
 
     def say(self, path: TreePath, said: list[str]) -> None:
         """What is wrong with the value at `path`."""
-        at, shown = position(self.tree, path), dotted(path, STUDY.root)
+        at, shown = trees.position(self.tree, path), trees.dotted(path, STUDY.root)
         self.mistakes += [Mistake(at, shown, message) for message in said]
 
     def _item(self, path: TreePath, index: int) -> TreePath:
         """The path of an item of a list that may be written as its only item."""
-        return (*path, index) if isinstance(find(self.tree, path), ListNode) else path
+        return (*path, index) if isinstance(trees.find(self.tree, path), ListNode) else path
 
     def _file(self, name: str) -> str:
         """A name as it is found from here: shipped, or relative to the study's folder."""
         near = self.path.parent / name
-        plain = os.path.basename(name) == name and not name.endswith((".yaml", ".yml"))
-        if plain and "*" not in name and not near.exists() and not Path(f"{near}.yaml").exists():
+        bare = os.path.basename(name) == name and not name.endswith((".yaml", ".yml"))
+        if bare and "*" not in name and not near.exists() and not Path(f"{near}.yaml").exists():
             return name
         return os.path.normpath(near)
 
@@ -197,7 +179,7 @@ class Maker:
                 self.say(path, [f"{entry!r}: {mistake.message}"])
             else:
                 self.mistakes.append(mistake)
-        return [as_variant(loaded) for loaded in found]
+        return [designs.as_variant(loaded) for loaded in found]
 
     def base(self, file: StudyFile) -> tuple[Table, str] | None:
         """The tree of the only machine of a file, and the file that it extends."""
@@ -270,11 +252,11 @@ class Maker:
                 self.mistakes.append(each)
 
     def _setting_nodes(self, path: TreePath) -> variants.Choice:
-        node = find(self.tree, path)
+        node = trees.find(self.tree, path)
         return {f: e.node for f, e in node.entries.items()} if isinstance(node, Table) else {}
 
     def _value_nodes(self, path: TreePath, values: list[Any]) -> tuple[Node, ...]:
-        node = find(self.tree, path)
+        node = trees.find(self.tree, path)
         if isinstance(node, ListNode) and values:
             return node.items
         self.say(path, ["expected a list of at least one value"])
@@ -287,8 +269,7 @@ class Maker:
         network = Network(model=entry) if isinstance(entry, str) else entry
         given = network.calibration or file.calibration
         asked = {**file.dims, **network.dims}
-        sizes = {name: extents(own, ranges=True) for name, own in asked.items()}
-        for shape in shapes(sizes):
+        for shape in shapes({name: extents(own, ranges=True) for name, own in asked.items()}):
             yield Workload(
                 self._model(network.model),
                 tuple(dict.fromkeys(network.batches or file.batches)),
@@ -304,7 +285,7 @@ class Maker:
         for index, name in enumerate(file.extensions or ()):
             is_path = name.endswith(".py") or "/" in name
             place = os.path.normpath(self.path.parent / name) if is_path else name
-            found, wrong = extended([place])
+            found, wrong = designs.extended([place])
             self.say(self._item(("extensions",), index), wrong)
             yield from found
 

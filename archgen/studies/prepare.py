@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -11,15 +11,10 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from archgen.check import reference
 from archgen.check.quantize import Array, Quantized, Shorter, quantize, with_scales_of
 from archgen.check.quantizer_input import has_bfloat16, widened, widened_but_for_casts
-from archgen.check.reference import (
-    content_key,
-    folded_by_reference,
-    lacks_kernels,
-    run_node,
-    sample_inputs,
-)
+from archgen.check.reference import lacks_kernels, run_node, sample_inputs
 from archgen.models.load import ModelError, SourceModel, check_sizes, load_calibration, open_model
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.points import Point
@@ -63,7 +58,7 @@ def prepare(
     with step(f"quantizing {source.name}"):
         load = (stages or api.Stages()).load
         made: Quantized = quantize(source, calibration, cache_dir(), load, shorter)
-    given = content_key(calibration) if calibration else "seeded"
+    given = reference.content_key(calibration) if calibration else "seeded"
     parts = {"model": source.content_key, "calibration": given, "note": made.note}
     lengths = {"shorter": [each.key for each in shorter]} if shorter else {}
     key = content_hash(parts | lengths | {"load": asdict(load)})
@@ -125,15 +120,10 @@ class PreparedSymbolicModel:
                 return None
             return api.prepared(proto, self.name, stages, following=axes)
 
-        return api.SymbolicModel(self.source.registers, at, run_node, self._constants_at_lengths)
-
-    def _constants_at_lengths(
-        self, names: Collection[str], lengths: Mapping[str, int]
-    ) -> dict[str, Array]:
-        """Numbers that follow from the lengths, as they stand in the networks: those of an int8
-        network are what ONNX Runtime has folded before it was quantized."""
-        compute = folded_by_reference if self.dtype == "int8" else None
-        return self.source.constants(names, lengths, compute)
+        # Of an int8 network numbers are what ONNX Runtime has folded before it was quantized.
+        compute = reference.folded_by_reference if self.dtype == "int8" else None
+        constants = partial(self.source.constants, compute=compute)
+        return api.SymbolicModel(self.source.registers, at, run_node, constants)
 
 
 def prepare_symbolic_model(

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from archgen.outcomes import estimated, fronts
+from archgen.outcomes import estimated
 from archgen.outcomes.answer import answer
-from archgen.outcomes.axes import StudyAxis, axes, axis_of, workload
-from archgen.outcomes.columns import MORE_IS_BETTER
+from archgen.outcomes.axes import StudyAxis, axes, axis_of
 from archgen.outcomes.figures import ORDERS, SHORT, amount, split_condition
-from archgen.outcomes.frame import Frame, is_wrong, number, records
+from archgen.outcomes.frame import Frame, is_wrong, records
 from archgen.outcomes.points import FIELD
-from archgen.schema.tree import guess, listed
+from archgen.schema.tree import Given, Made, attempted, guess, listed
 from archgen.studies.design import StudyError
 from simmodel.arch.record import Arch
 
-_Given = TypeVar("_Given")
-_Made = TypeVar("_Made")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -83,15 +79,9 @@ def _is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and values.dtype != "boolean"
 
 
-def every(make: Callable[[_Given], _Made], given: Iterable[_Given]) -> list[_Made]:
+def every(make: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
     """What `make` makes of each. Raises StudyError with the mistakes of all."""
-    made: list[_Made] = []
-    mistakes: list[str] = []
-    for one in given:
-        try:
-            made.append(make(one))
-        except StudyError as wrong:
-            mistakes += wrong.mistakes
+    made, mistakes = attempted(make, given, StudyError)
     if mistakes:
         raise StudyError(dict.fromkeys(mistakes))
     return made
@@ -117,8 +107,7 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     rising = [not name.startswith("-") for name in names]
     if not columns:
         return frame
-    ordered = frame.sort_values(columns, ascending=rising, kind="stable")
-    return ordered.sort_values(
+    return frame.sort_values(columns, ascending=rising, kind="stable").sort_values(
         "status", key=lambda status: status.eq(estimated.ESTIMATED), kind="stable"
     )
 
@@ -140,8 +129,7 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
 
     if comparison in ORDERS:
         if not _is_number(values):
-            said = f"{condition!r}: {name} is no number; compare it with = or !="
-            raise StudyError([said])
+            raise StudyError([f"{condition!r}: {name} is no number; compare it with = or !="])
         found = ORDERS[comparison](values, number(text))
     else:
         found = _equal(condition, values, text.split(","), number)
@@ -166,67 +154,19 @@ def _equal(
     )
 
 
-# Choosing among finished points, as frames: the best, those that nothing beats, tables over axes.
+# Finished points as they are compared, and told on one screen.
 
 _SHOWN = 4
 """Values of an axis that a few words name."""
 
 
-def results(frame: Frame) -> Frame:
-    """The points with figures, but for those whose outputs are wrong."""
-    good = [estimated.has_figures(row) and not is_wrong(row) for row in records(frame)]
-    return frame[good]
-
-
-def best(frame: Frame, by: str, count: int = 1, ascending: bool | None = None) -> Frame:
-    """The best results of each network by a column, the best first; `ascending`: whether that is
-    the least, where not as its column says."""
-    (name,) = known_numbers(frame, [by])
-    if count < 1:
-        raise StudyError([f"n: expected at least 1, not {count}"])
-    rising = name not in MORE_IS_BETTER if ascending is None else ascending
-    rows = _compared(frame, [name])
-    loads = [workload(row) for row in records(rows)]
-    places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
-    placed = rows.assign(_load=[places[load] for load in loads])
-    ordered = estimated.by_merit(placed, name, rising)
-    found = ordered.groupby("_load", sort=False).head(count)
-    return frame.loc[found.sort_values("_load", kind="stable").index]
-
-
-def _compared(frame: Frame, names: Sequence[str]) -> Frame:
-    """The results with all of some columns, as they are compared: what estimates do not know, of
-    runs."""
+def compared_results(frame: Frame, names: Sequence[str]) -> Frame:
+    """The points with all of some columns, unless their outputs are wrong, as they are compared:
+    what estimates do not know, of runs."""
     like = estimated.like_with_like(frame)
-    return results(like if {*names} <= {*like} else estimated.runs(frame)).dropna(subset=names)
-
-
-def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
-    """The results of each network that no other beats in one column without losing in another."""
-    names = known_numbers(frame, columns)
-    rows = _compared(frame, names)
-    signs = [-1.0 if name in MORE_IS_BETTER else 1.0 for name in names]
-    own: dict[str, list[tuple[int, list[float]]]] = {}
-    for place, row in enumerate(records(rows)):
-        costs = [sign * number(row, name) for sign, name in zip(signs, names, strict=True)]
-        own.setdefault(workload(row), []).append((place, costs))
-    kept = [
-        members[index][0]
-        for members in own.values()
-        for index in fronts.front([costs for _, costs in members])
-    ]
-    return frame.loc[rows.index[sorted(kept)]]
-
-
-def pivot(frame: Frame, index: str, columns: str, values: str) -> Frame:
-    """`values`, as results are compared, with a row for each value of `index` and a column for each
-    of `columns`; the best where several results share a place."""
-    names = [*known_columns(frame, (index, columns)), *known_numbers(frame, [values])]
-    if len({*names}) < len(names):
-        raise StudyError([f"index, columns and values: three columns, not {', '.join(names)}"])
-    how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
-    rows = _compared(frame, names)
-    return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)
+    rows = like if {*names} <= {*like} else estimated.runs(frame)
+    good = [estimated.has_figures(row) and not is_wrong(row) for row in records(rows)]
+    return rows[good].dropna(subset=names)
 
 
 def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:

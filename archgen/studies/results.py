@@ -17,21 +17,17 @@ from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
 from pydantic import ValidationError
 
-from archgen.outcomes.axes import completed
-from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.outcomes.frame import (
-    layers_frame,
-    levels_frame,
-    results_frame,
-    save_frame,
-    spans_frame,
-)
+from archgen.outcomes import frame as frames
+from archgen.outcomes.axes import completed, workload
+from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, MORE_IS_BETTER, SPAN_COLUMNS
+from archgen.outcomes.estimated import by_merit
+from archgen.outcomes.fronts import front
 from archgen.outcomes.points import Outcome, Point, Row, StudyMetadata
 from archgen.plots import overview_figures
 from archgen.plots.saving import keep_only, save_figures
@@ -40,7 +36,7 @@ from archgen.process.files import read_sealed, write_sealed
 from archgen.process.start import DamagedFile
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
-from archgen.studies.query import best, described, pareto, pivot, where
+from archgen.studies.query import compared_results, described, known_columns, known_numbers, where
 from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store, writing
 from simmodel.arch.record import Arch
@@ -62,7 +58,7 @@ class Study:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row for each point; `archgen explain columns` lists columns and units."""
-        return completed(results_frame(self.outcomes), self.archs)
+        return completed(frames.results_frame(self.outcomes), self.archs)
 
     @cached_property
     def overviews(self) -> dict[str, Figure]:
@@ -72,17 +68,17 @@ class Study:
     @cached_property
     def layers(self) -> pd.DataFrame:
         """One row for each node of each point, cycles and bytes."""
-        return completed(layers_frame(self.outcomes), self.archs, LAYER_COLUMNS)
+        return completed(frames.layers_frame(self.outcomes), self.archs, LAYER_COLUMNS)
 
     @cached_property
     def spans(self) -> pd.DataFrame:
         """When each engine worked for which node, in cycles of each point."""
-        return completed(spans_frame(self.outcomes), self.archs, SPAN_COLUMNS)
+        return completed(frames.spans_frame(self.outcomes), self.archs, SPAN_COLUMNS)
 
     @cached_property
     def levels(self) -> pd.DataFrame:
         """Occupied memory, bandwidth and busy engines over time, of each point."""
-        return completed(levels_frame(self.outcomes), self.archs, LEVEL_COLUMNS)
+        return completed(frames.levels_frame(self.outcomes), self.archs, LEVEL_COLUMNS)
 
     @property
     def reused(self) -> int:
@@ -101,8 +97,7 @@ class Study:
     def filter(self, *conditions: str) -> Study:
         """The study of the points that meet all `conditions`: `"latency_ms<=5"`, `"arch=edge*"`,
         `"batch=1,4"`, `"arch.memories.local.size>=512KiB"`. Raises StudyError."""
-        frame = self.frame.reset_index(drop=True)
-        kept = where(frame, conditions, self.by_name)
+        kept = where(self.frame.reset_index(drop=True), conditions, self.by_name)
         names = set(kept["arch"]) if len(kept) else set()
         outcomes = tuple(self.outcomes[place] for place in kept.index)
         return replace(
@@ -116,18 +111,39 @@ class Study:
         of throughputs and the like the most, or as `ascending` says; of estimates and runs by what
         was estimated, among equals those that ran. Raises StudyError for a column that there is
         not, or that holds no numbers."""
-        return best(self.frame, by, n, ascending)
+        (name,) = known_numbers(self.frame, [by])
+        if n < 1:
+            raise StudyError([f"n: expected at least 1, not {n}"])
+        rising = name not in MORE_IS_BETTER if ascending is None else ascending
+        rows = compared_results(self.frame, [name])
+        loads = [workload(row) for row in frames.records(rows)]
+        places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
+        ordered = by_merit(rows.assign(_load=[places[load] for load in loads]), name, rising)
+        found = ordered.groupby("_load", sort=False).head(n)
+        return self.frame.loc[found.sort_values("_load", kind="stable").index]
 
     def pareto(self, *columns: str) -> pd.DataFrame:
         """Rows of the results of each network that no other beats in one of `columns` (latency_ms
         and area_mm2 where none is named) without losing in another. Raises StudyError."""
-        return pareto(self.frame, columns or ("latency_ms", "area_mm2"))
+        names = known_numbers(self.frame, columns or ("latency_ms", "area_mm2"))
+        rows = compared_results(self.frame, names)
+        every = frames.records(rows)
+        signs = {name: -1.0 if name in MORE_IS_BETTER else 1.0 for name in names}
+        costs = [[sign * frames.number(row, name) for name, sign in signs.items()] for row in every]
+        networks = frames.grouped(range(len(every)), lambda place: workload(every[place])).values()
+        kept = [own[at] for own in networks for at in front([costs[place] for place in own])]
+        return self.frame.loc[rows.index[sorted(kept)]]
 
     def pivot(self, index: str, columns: str, values: str = "latency_ms") -> pd.DataFrame:
         """`values` as a table over two columns, which may be named by the last words of a swept
         field: `study.pivot("local.size", "dram.bandwidth")`. Where results share a place, the best
         of them; keep one network (`filter`), or have `"model"` for a side. Raises StudyError."""
-        return pivot(self.frame, index, columns, values)
+        names = [*known_columns(self.frame, (index, columns)), *known_numbers(self.frame, [values])]
+        if len({*names}) < len(names):
+            raise StudyError([f"index, columns and values: three columns, not {', '.join(names)}"])
+        how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
+        rows = compared_results(self.frame, names)
+        return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)
 
     def __repr__(self) -> str:
         return described(self.frame, self.by_name, f"Study {self.about.name}".strip())
@@ -137,7 +153,7 @@ class Study:
         plots that it has no longer are removed."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        save_frame(self.frame, target)
+        frames.save_frame(self.frame, target)
         if plots:
             keep_only(target, save_figures(self.overviews.items(), target))
 

@@ -340,8 +340,7 @@ def _as_given(compiled: Compiled, name: str, values: Array) -> api.ExpectedValue
     tensor = compiled.recipe.graph.tensors.get(name)
     if tensor is None:
         return api.ExpectedValue(values, None)
-    unsure = np.any(tensor.uncertain)
-    error = np.broadcast_to(tensor.uncertain, values.shape) if unsure else None
+    error = np.broadcast_to(tensor.uncertain, values.shape) if np.any(tensor.uncertain) else None
     rounded = None if name in compiled.recipe.graph.codes else tensor.dtype
     return api.ExpectedValue(values, error, rounded)
 
@@ -362,8 +361,7 @@ def _verdict_row(verdict: verify.Comparison) -> Row:
 
 
 def _refused(point: Point, status: str, reason: str) -> Outcome:
-    row = point.identity() | {"status": status, "reason": reason}
-    return Outcome(point.key, point.label, row)
+    return Outcome(point.key, point.label, point.identity() | {"status": status, "reason": reason})
 
 
 def failure(point: Point, mistake: BaseException | str) -> Outcome:

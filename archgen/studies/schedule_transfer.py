@@ -179,5 +179,4 @@ def _noted(outcome: Outcome, lender: Outcome, lent: Outcome) -> Outcome:
     else:
         said += f"its schedule is not possible here: {lent.row.get('reason')}"
     known = outcome.row.get("note")
-    note = f"{known}; {said}" if known else said
-    return replace(outcome, row=outcome.row | {"note": note})
+    return replace(outcome, row=outcome.row | {"note": f"{known}; {said}" if known else said})

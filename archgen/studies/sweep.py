@@ -22,15 +22,12 @@ from archgen.process.cache import cache_dir
 from archgen.process.files import tidy
 from archgen.report.tried_levers import POINTS
 from archgen.schema.variants import Variant
+from archgen.studies import schedule_transfer
 from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.options import Named, Running, Several, StudyOptions, with_fields
 from archgen.studies.results import Study, about, expected, write_study
 from archgen.studies.run import OUTLOOK, to_estimate
-from archgen.studies.schedule_transfer import (
-    ScheduleTransfer,
-    reported_outcomes,
-    transfer_schedules,
-)
+from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store, StoreError
 from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard, run_points
 from archgen.toolchain import STANDARD, Toolchain
@@ -67,8 +64,7 @@ def study(
         TypeError: a keyword that is a field of neither record.
     """
     options, running = with_fields(fields, options, running)
-    design = designed(archs, models, batches, dtype, options)
-    return run_study(design, running, observe, tools)
+    return run_study(designed(archs, models, batches, dtype, options), running, observe, tools)
 
 
 def run_study(
@@ -105,7 +101,7 @@ def run_study(
             for outcome in run(wanted):
                 finished[outcome.key] = outcome
             if not design.isolated:
-                loans |= transfer_schedules(wanted, finished, run)
+                loans |= schedule_transfer.transfer_schedules(wanted, finished, run)
         return saved()
     except StoreError as mistake:
         kept = f"{len(finished)} of {len(wanted)} points are finished and kept"
@@ -272,8 +268,7 @@ def run_estimated(
         full = dict(zip((point.key for point in run), found.outcomes, strict=True))
         loans = found.loans
     outcomes = (*expected(full, chosen).values(), *(guessed[guess.key] for guess in rest))
-    said = about(design, wanted, running.command)
-    result = Study(outcomes, design.archs, said, loans)
+    result = Study(outcomes, design.archs, about(design, wanted, running.command), loans)
     if running.out is not None:
         write_study(result, Path(running.out), [*run, *rest], chosen, running.plots)
     return result
@@ -299,6 +294,5 @@ def _points_to_run(
     for found in by_case.values():
         for index, why in covering([costs for *_, costs in found], count, OFF):
             row, key, (milliseconds, _) = found[index]
-            energy = row.get("energy_mj")
-            chosen[key] = {GUESS: milliseconds, CHOSEN: why, ENERGY_GUESS: energy}
+            chosen[key] = {GUESS: milliseconds, CHOSEN: why, ENERGY_GUESS: row.get("energy_mj")}
     return chosen

@@ -18,15 +18,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from concurrent import futures
+from concurrent.futures import Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import BaseContext
@@ -171,7 +164,7 @@ class LocalProcesses(Workers):
             busy = self._busy.pop(mine, None) is not None
             try:
                 outcome = theirs.result()
-            except (CancelledError, BrokenProcessPool):
+            except (futures.CancelledError, BrokenProcessPool):
                 at = step_of(process.board)
                 mine.set_exception(WorkerDied("" if at is None else at.what))
             except BaseException as error:
@@ -216,7 +209,7 @@ class _WorkerProcess:
         self.board: Board = context.RawValue(Board)
         self.bucket: Point | None = None  # of its last point
         given = (tools, memory, self.board, dict(os.environ))
-        self.executor = ProcessPoolExecutor(1, context, _start, given)
+        self.executor = futures.ProcessPoolExecutor(1, context, _start, given)
         try:
             self.pid = self.executor.submit(os.getpid).result()  # what starting takes is no point's
         except (BrokenProcessPool, OSError, EOFError):  # the latter: from the server that forks
@@ -354,13 +347,13 @@ class _Loop:
             self.waiting.append(self.suspect)
 
     def _finished_outcomes(self) -> Iterator[Outcome]:
-        for future in wait(self.under, _LOOK, FIRST_COMPLETED).done if self.under else ():
+        for future in wait(self.under, _LOOK, futures.FIRST_COMPLETED).done if self.under else ():
             point, _ = self.under.pop(future)
             try:
                 outcome = future.result()
             except WorkersGone:
                 raise
-            except (BrokenExecutor, CancelledError) as why:
+            except (futures.BrokenExecutor, futures.CancelledError) as why:
                 raise WorkersGone("the executor is gone; run again to go on") from why
             except WorkerDied as death:
                 if point is not self.suspect:

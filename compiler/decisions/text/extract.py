@@ -82,8 +82,8 @@ def _residents(parts: Sequence[Part]) -> Iterator[Home]:
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
         ]
-        for name, home in group.pinned.items():
-            order.add(Home(name, cast(Memory, home.memory), home.address))
+        for name, pinned in group.pinned.items():
+            order.add(Home(name, cast(Memory, pinned.memory), pinned.address))
         for homes in map(list, map(dict.fromkeys, (kept, shared))):
             for first, second in zip((None, *homes), homes, strict=False):
                 order.add(second, *([first] if first is not None else []))
