@@ -223,8 +223,8 @@ def _value_of(
     recipe: VerificationPlan, name: str, seen: Mapping[str, Sequence[str]], unsure: Collection[str]
 ) -> SourceValue | None:
     """The value of the model that a tensor holds as it is stored; None if there is none."""
-    graph: NestGraph = recipe.graph
-    if name in unsure or name not in seen.get(name, ()) or name in graph.codes:
+    graph, held = recipe.graph, {name, *seen.get(name, ())}
+    if not held.isdisjoint(unsure) or name not in seen.get(name, ()) or name in graph.codes:
         return None
     stored = graph.tensors[name].dtype
     for value in recipe.known.get(name, ()):
