@@ -268,15 +268,15 @@ class Workbench:
                 every=every or point.execute == "all",
             )  # fmt: skip
         if again is None or not again.skipped.twins:
-            return self._judged(point, kept, compiled, again)
+            return self._comparison(point, kept, compiled, again)
         # What is wrong is said in full, and nothing is that had come from what was skipped.
         if again.skipped.proved_in(compiled.program):
-            verdict = self._judged(point, kept, compiled, again)
+            verdict = self._comparison(point, kept, compiled, again)
             if verdict.verified:
                 return replace(verdict, max_abs_error=None, executed=str(again.skipped))
         return self._verify(point, kept, compiled, every=True)
 
-    def _judged(
+    def _comparison(
         self, point: Point, kept: CachedModel, compiled: Compiled, again: api.Recomputation | None
     ) -> verify.Comparison:
         """The verdict on what `again` computes; errors of outputs are end to end."""

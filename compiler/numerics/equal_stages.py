@@ -202,18 +202,18 @@ def _stretches(stages: Sequence[Stage], flow: _Producers) -> Iterator[tuple[rang
     for period in range(1, len(stages) // _LEAST + 1):
         same = (numbers[:-period] == numbers[period:]) & (numbers[period:] >= 0)
         same &= ~taken[:-period] & ~taken[period:]
-        for start, end in _runs(same):
+        for start, end in _ranges_of(same):
             if end - start < (_LEAST - 1) * period:
                 continue
             equal = [flow.alike(number, period, start) for number in range(start, end)]
-            for low, high in _runs(np.array(equal)):
+            for low, high in _ranges_of(np.array(equal)):
                 stretch = range(start + low, start + high + period)
                 if len(stretch) >= _LEAST * period:
                     taken[stretch.start : stretch.stop] = True
                     yield stretch, period
 
 
-def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[tuple[int, int]]:
+def _ranges_of(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[tuple[int, int]]:
     """Where flags are true, from one place to behind the last."""
     edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).tolist()
     return ((start, end) for start, end in list(pairwise(edges))[::2])
@@ -223,8 +223,8 @@ def _value_of(
     recipe: VerificationPlan, name: str, seen: Mapping[str, Sequence[str]], unsure: Collection[str]
 ) -> SourceValue | None:
     """The value of the model that a tensor holds as it is stored; None if there is none."""
-    graph: NestGraph = recipe.graph
-    if name in unsure or name not in seen.get(name, ()) or name in graph.codes:
+    graph, held = recipe.graph, {name, *seen.get(name, ())}
+    if not held.isdisjoint(unsure) or name not in seen.get(name, ()) or name in graph.codes:
         return None
     stored = graph.tensors[name].dtype
     for value in recipe.known.get(name, ()):

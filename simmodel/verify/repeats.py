@@ -40,11 +40,11 @@ def unlike(program: Program, twins: Mapping[int, int], starts: Mapping[int, Star
     return [
         number
         for number, twin in twins.items()
-        if not _same(works[twin], works[number], starts[twin], starts[number])
+        if not _queues_alike(works[twin], works[number], starts[twin], starts[number])
     ]
 
 
-def _same(own: _Queues, other: _Queues, starts: Starts, others: Starts) -> bool:
+def _queues_alike(own: _Queues, other: _Queues, starts: Starts, others: Starts) -> bool:
     if {key: len(sites) for key, sites in own.items()} != {k: len(s) for k, s in other.items()}:
         return False
     pairs = [(a, b) for a, b in zip(starts, others, strict=True) if a is not None and b is not None]
@@ -53,13 +53,13 @@ def _same(own: _Queues, other: _Queues, starts: Starts, others: Starts) -> bool:
         return False
     firsts, moves = [place[:2] for place in places], [place[2] for place in places]
     return all(
-        _moved(a, b, firsts, moves)
+        _follows_tensors(a, b, firsts, moves)
         for key, sites in own.items()
         for a, b in zip(sites, other[key], strict=True)
     )
 
 
-def _moved(own: Site, other: Site, firsts: Sequence[Start], moves: Sequence[int]) -> bool:
+def _follows_tensors(own: Site, other: Site, firsts: Sequence[Start], moves: Sequence[int]) -> bool:
     """Whether a site is the `own` one at addresses that follow the tensors."""
     if own.wide.prototype is not other.wide.prototype or own.times != other.times:
         return False
