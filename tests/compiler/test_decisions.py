@@ -46,7 +46,7 @@ class Texts:
         return self.texts.get(name)
 
     def put(self, name: str, text: str) -> None:
-        assert text.endswith("\n}")  # as a sealed file of the archive has to
+        assert text.endswith("\n}")  # as a file with a seal has to
         self.texts[name] = text
 
 

@@ -75,9 +75,9 @@ def _residents(parts: Sequence[Part]) -> Iterator[Home]:
     makers = {layer.result.name: layer for group in groups for layer in group.layers}
     for group in groups:
         kept = []
-        for home in group.residents.values():  # with what every core keeps; nothing where it is one
-            cores = tuple(_cut_spans(makers[home.whole], part) for part in home.cut)
-            kept.append(Home(home.whole, "local", home.address, cores, home.passed))
+        for own in group.residents.values():  # with what every core keeps; nothing where it is one
+            cores = tuple(_cut_spans(makers[own.whole], part) for part in own.cut)
+            kept.append(Home(own.whole, "local", own.address, cores, own.passed))
         shared = [
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
