@@ -129,7 +129,7 @@ class CoreParts:
         found = _CorePart(places, [trace.count, trace.repeats, *(trace.strides or {}).items()])
         for name, windows in trace.holds.items():
             first = next(w.origin for w in windows.windows if w is not None)
-            found.form += [w and (_apart(w.origin, first), w.form) for w in windows.windows]
+            found.form += [w and (_distance(w.origin, first), w.form) for w in windows.windows]
             found.begins(tensors[name], first)
         for name, boxes in trace.out.items():
             first = _start(next(filter(None, boxes.boxes)))
@@ -168,22 +168,22 @@ class _CorePart:
     def tiles(self, boxes: TileBoxes, first: Position) -> None:
         """Boxes of tiles, told from the position `first` on."""
         self.form += [
-            box and (_apart(_start(box), first), tuple([size for _, size in box]))
+            box and (_distance(_start(box), first), tuple([size for _, size in box]))
             for box in boxes.boxes
         ]
 
     def begins(self, tensor: Tensor, start: Position) -> None:
         """Something is touched of a tensor from `start` on."""
-        self.form.append(_apart(start, self.starts.setdefault(tensor.name, start)))
+        self.form.append(_distance(start, self.starts.setdefault(tensor.name, start)))
         buffer, places = tensor.storage.buffer, self.places
         if tensor.picked or tensor.placed:  # rows of a list
             near = (places.shared.get(each.storage.buffer) for each in tensor.sources)
             self.form.append((start, *near))
         elif buffer in places.dram or buffer in places.shared:
             ranges = tuple(Range(position, 1) for position in start)
-            self._lies(buffer, far_operand(tensor, ranges, places))
+            self._touch(buffer, far_operand(tensor, ranges, places))
 
-    def _lies(self, buffer: str, operand: Operand) -> None:
+    def _touch(self, buffer: str, operand: Operand) -> None:
         base = operand.address.base
         self.form.append(base - self.firsts.setdefault(buffer, base))
 
@@ -207,14 +207,14 @@ class _CorePart:
             if packed is not None and packed.buffer in self.places.dram:  # else it is on chip
                 along = (*packed.taps, packed.k)
                 self.form += [start[axis] for axis in along if axis is not None]
-                self._lies(packed.buffer, packed.operand(region, self.places))
+                self._touch(packed.buffer, packed.operand(region, self.places))
 
 
 def _start(box: Box) -> Position:
     return tuple([start for start, _ in box])
 
 
-def _apart(one: Position, other: Position) -> Position:
+def _distance(one: Position, other: Position) -> Position:
     return tuple([a - b for a, b in zip(one, other, strict=True)])
 
 
