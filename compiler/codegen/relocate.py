@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import islice
 from typing import Any, TypeVar
@@ -130,91 +130,98 @@ class CoreParts:
     def of(self, core: int, places: Places) -> tuple[Hashable, dict[str, int]]:
         """What the tree of a core depends on but for where its parts lie off chip, and of each
         buffer there a byte that goes with them."""
-        plan, group = self.plan, self.plan.schedule.group
-        trace = plan.walked[core] if plan.walked else _one_tile(plan.schedule.parts[core])
-        strides = trace.strides or {}
-        form: list[Hashable] = [trace.count, trace.repeats, *strides.items()]
-        firsts: dict[str, int] = {}
-
-        def begins(buffer: str, operand: Operand) -> None:
-            base = operand.address.base
-            form.append(base - firsts.setdefault(buffer, base))
-
-        def part(tensor: Tensor, start: Sequence[int]) -> None:
-            if tensor.picked or tensor.placed:  # rows of a list
-                near = (places.far.get(each.storage.buffer) for each in tensor.sources)
-                form.append((tuple(start), *near))
-            elif tensor.storage.buffer in places.far:
-                ranges = tuple(Range(position, 1) for position in start)
-                begins(tensor.storage.buffer, far_operand(tensor, ranges, places))
-
-        starts: dict[str, Position] = {}
+        plan, tensors = self.plan, self.plan.schedule.group.tensors
+        alone = TileBoxes((plan.schedule.parts[core],))
+        trace = plan.walked[core] if plan.walked else TileTrace(1, (alone,))
+        found = _CorePart(places, [trace.count, trace.repeats, *(trace.strides or {}).items()])
         for name, windows in trace.holds.items():
-            starts[name] = first = next(w.origin for w in windows.windows if w is not None)
-            form += [w and (_apart(w.origin, first), w.form) for w in windows.windows]
-            part(group.tensors[name], first)
+            first = next(w.origin for w in windows.windows if w is not None)
+            found.form += [w and (_distance(w.origin, first), w.form) for w in windows.windows]
+            found.begins(tensors[name], first)
         for name, boxes in trace.out.items():
-            first = next(_start(box) for box in boxes.boxes if box is not None)
-            form += [box and (_apart(_start(box), first), _size(box)) for box in boxes.boxes]
-            form.append(name in starts and _apart(first, starts[name]))
-            part(group.tensors[name], first)
-            starts.setdefault(name, first)
-        for planned, boxes, pack, fixed in zip(
-            plan.layers, trace.work, self.packs, self._fixed, strict=True
-        ):
-            layer, name = planned.tiled.layer, planned.tiled.layer.result.name
-            works = [box for box in boxes.boxes if box is not None]
-            if not works:
-                form.append(None)
-                continue
-            whole = reduce(union, works)
-            turned = [(trace.repeats - 1) * step for step in strides.get(name, (0,) * len(whole))]
-            whole = union(whole, tuple((s + t, n) for (s, n), t in zip(whole, turned, strict=True)))
-            first = _start(whole)
-            form += [box and (_apart(_start(box), first), _size(box)) for box in boxes.boxes]
-            form.append(name in starts and _apart(first, starts[name]))
-            if name in group.stored:
-                part(layer.result, first)
-            need = needs(layer, [Range(*span) for span in whole], {})
-            form += [tuple(span.size for span in spans) for spans in need.loops]
-            form += [span.start % layer.head.sparse for span in need.loops[0]]
-            for key, region in need.regions.items():
-                cut = tuple(zip(region.ranges, region.before, region.after, strict=True))
-                start = tuple(span.start - before for span, before, _ in cut)
-                # What reaches an end of its tensor lies there on all cores that are alike.
-                form += [(b or a) and (span.start, b, a) for span, b, a in cut]
-                if key[0] in starts:
-                    form.append(_apart(start, starts[key[0]]))
-                if key in fixed:
-                    form.append(start)
-                if pack is None or not key[2]:
-                    part(layer.tensors[key[0]], start)
-                elif pack.narrow is None:
-                    form += [start[axis] for axis in (*pack.taps, pack.k) if axis is not None]
-                    if pack.buffer in places.far:  # else it stays on chip
-                        begins(pack.buffer, pack.operand(region, places))
-                else:
-                    form.append(start)
-        return tuple(form), firsts
+            first = _start(next(filter(None, boxes.boxes)))
+            found.tiles(boxes, first)
+            found.begins(tensors[name], first)
+        rows = zip(plan.layers, trace.work, self.packs, self._fixed, strict=True)
+        for planned, boxes, pack, fixed in rows:
+            works, layer = [box for box in boxes.boxes if box is not None], planned.tiled.layer
+            if works:
+                whole = reduce(union, works)
+                steps = (trace.strides or {}).get(layer.result.name, (0,) * len(whole))
+                moved = ((trace.repeats - 1) * step for step in steps)
+                last = tuple((s + by, n) for (s, n), by in zip(whole, moved, strict=True))
+                whole = union(whole, last)
+                found.layer(layer, whole, pack, fixed)
+                found.tiles(boxes, _start(whole))
+            else:
+                found.form.append(None)
+        return tuple(found.form), found.firsts
 
 
 Position = tuple[int, ...]
 
 
-def _one_tile(part: Box) -> TileTrace:
-    """That of a layer alone."""
-    return TileTrace(1, (TileBoxes((part,)),))
+@dataclass
+class _CorePart:
+    """What one core's tree depends on, as it is found."""
+
+    places: Places
+    form: list[Hashable]
+    firsts: dict[str, int] = field(default_factory=dict)
+    """Buffer off chip -> a byte that goes with the part."""
+    starts: dict[str, Position] = field(default_factory=dict)
+    """Tensor -> a position that does."""
+
+    def tiles(self, boxes: TileBoxes, first: Position) -> None:
+        """Boxes of tiles, told from the position `first` on."""
+        self.form += [
+            box and (_distance(_start(box), first), tuple([size for _, size in box]))
+            for box in boxes.boxes
+        ]
+
+    def begins(self, tensor: Tensor, start: Position) -> None:
+        """Something is touched of a tensor from `start` on."""
+        self.form.append(_distance(start, self.starts.setdefault(tensor.name, start)))
+        buffer, places = tensor.storage.buffer, self.places
+        if tensor.picked or tensor.placed:  # rows of a list
+            near = (places.far.get(each.storage.buffer) for each in tensor.sources)
+            self.form.append((start, *near))
+        elif buffer in places.far:
+            ranges = tuple(Range(position, 1) for position in start)
+            self._touch(buffer, far_operand(tensor, ranges, places))
+
+    def _touch(self, buffer: str, operand: Operand) -> None:
+        base = operand.address.base
+        self.form.append(base - self.firsts.setdefault(buffer, base))
+
+    def layer(
+        self, layer: Layer, whole: Box, pack: PackedWeights | None, fixed: frozenset[Key]
+    ) -> None:
+        """A layer that computes the box `whole`; what is `fixed` is read where it is."""
+        self.begins(layer.result, _start(whole))
+        need = needs(layer, [Range(*span) for span in whole], {})
+        self.form += [tuple(span.size for span in spans) for spans in need.loops]
+        self.form += [span.start % layer.head.sparse for span in need.loops[0]]
+        for key, region in need.regions.items():
+            cut = tuple(zip(region.ranges, region.before, region.after, strict=True))
+            start = tuple(span.start - before for span, before, _ in cut)
+            # What reaches an end of its tensor lies there on all cores that are alike.
+            self.form += [(b or a) and (span.start, b, a) for span, b, a in cut]
+            self.begins(layer.tensors[key[0]], start)
+            packed = pack if key[2] else None
+            if key in fixed or (packed is not None and packed.narrow is not None):
+                self.form.append(start)
+            if packed is not None and packed.buffer in self.places.far:  # else it is on chip
+                along = (*packed.taps, packed.k)
+                self.form += [start[axis] for axis in along if axis is not None]
+                self._touch(packed.buffer, packed.operand(region, self.places))
 
 
 def _start(box: Box) -> Position:
     return tuple([start for start, _ in box])
 
 
-def _size(box: Box) -> Position:
-    return tuple([size for _, size in box])
-
-
-def _apart(one: Position, other: Position) -> Position:
+def _distance(one: Position, other: Position) -> Position:
     return tuple([a - b for a, b in zip(one, other, strict=True)])
 
 
