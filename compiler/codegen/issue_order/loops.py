@@ -22,9 +22,9 @@ from compiler.codegen.issue_order.units import (
     Balance,
     IssueUnit,
     Pricer,
-    joined,
+    loop_balance,
     plays,
-    repeated,
+    total_balance,
 )
 from simmodel.arch.record import Arch
 from simmodel.isa import Loop
@@ -205,12 +205,12 @@ class LoopOrder:
         if self.arch.front_end.sync == "interlock" and not self._swaps_are_independent(schedule):
             return False
         count, ahead = self.loop.count, schedule.ahead
-        kernel = joined(self.body[index].balance for index, _ in schedule.entries)
+        kernel = total_balance(self.body[index].balance for index, _ in schedule.entries)
 
         def peeled(first: int, last: int) -> list[Balance]:
             return [self.body[index].balance for index, _ in schedule.turns(count, first, last)]
 
-        inside = repeated(kernel, count - ahead)
+        inside = loop_balance(kernel, count - ahead)
         return plays([*peeled(-ahead, 0), inside, *peeled(count - ahead, count)], self.counts)
 
     def _swaps_are_independent(self, schedule: SoftwarePipeline) -> bool:

@@ -19,11 +19,11 @@ from compiler.codegen.issue_order.units import (
     Pricer,
     balance_of,
     engines,
-    joined,
     merge_staging_lanes,
     pass_by,
     plays,
     remote_waits_of,
+    total_balance,
     users_of,
 )
 from compiler.passes import Omittable, Within
@@ -100,7 +100,7 @@ class _IssueSequence:
                 result += self._pipeline_loop(item, counts, loops)
             else:
                 result.append(self.pricer.issue_unit(item))
-            pass_by(joined(atom.balance for atom in result[first:]), counts)
+            pass_by(total_balance(atom.balance for atom in result[first:]), counts)
         return merge_staging_lanes(result)
 
     def _pipeline_loop(

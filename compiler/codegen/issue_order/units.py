@@ -39,7 +39,7 @@ Balance = dict[str, tuple[int, int]]
 def balance_of(item: Item) -> Balance:
     """Balance of one item."""
     if isinstance(item, Loop):
-        return repeated(joined(map(balance_of, item.body)), item.count)
+        return loop_balance(total_balance(map(balance_of, item.body)), item.count)
     result = {name: (-count, -count) for name, count in item.waits}
     for name, count in item.signals:
         before, lowest = result.get(name, (0, 0))
@@ -47,7 +47,7 @@ def balance_of(item: Item) -> Balance:
     return result
 
 
-def joined(balances: Iterable[Balance]) -> Balance:
+def total_balance(balances: Iterable[Balance]) -> Balance:
     """Balance of stretches that are executed one after another."""
     result: Balance = {}
     for own in balances:
@@ -57,7 +57,7 @@ def joined(balances: Iterable[Balance]) -> Balance:
     return result
 
 
-def repeated(body: Balance, count: int) -> Balance:
+def loop_balance(body: Balance, count: int) -> Balance:
     """Balance of a loop."""
     return {
         name: (count * net, low + min(0, (count - 1) * net)) for name, (net, low) in body.items()
@@ -68,7 +68,9 @@ def plays(balances: Iterable[Balance], counts: Mapping[str, int]) -> bool:
     """Whether no count falls below 0 when stretches of these `balances` start with `counts`; other
     cores give what is not in it."""
     return not counts or all(
-        counts[name] + low >= 0 for name, (_, low) in joined(balances).items() if name in counts
+        counts[name] + low >= 0
+        for name, (_, low) in total_balance(balances).items()
+        if name in counts
     )
 
 
@@ -238,7 +240,7 @@ class Pricer:
         pace = pace or max(busy.values(), default=1)
         alone = len(names) == 1
         times = sum(cost.times for cost in costs)
-        balance = repeated(joined(atom.balance for atom in body), item.count)
+        balance = loop_balance(total_balance(atom.balance for atom in body), item.count)
         net = {name: change for name, (change, _) in balance.items()}
         cost = Cost(
             engines=names,
