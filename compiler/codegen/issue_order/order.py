@@ -17,13 +17,11 @@ from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
 from compiler.codegen.issue_order.units import (
     IssueUnit,
     Pricer,
-    balance_of,
     engines,
     merge_staging_lanes,
     pass_by,
     plays,
     remote_waits_of,
-    total_balance,
     users_of,
 )
 from compiler.passes import Omittable, Within
@@ -73,13 +71,12 @@ class OrderInstructions(Omittable):
         self, stream: tuple[Item, ...], sequence: _IssueSequence, tokens: Mapping[str, int],
         around: Mapping[str, int],
     ) -> tuple[Item, ...]:  # fmt: skip
-        if not self.enabled or self.turns or not plays(map(balance_of, stream), tokens):
+        if not self.enabled or self.turns or not plays(stream, tokens):
             return stream
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
         fresh = partial(IssueClock, arch, tokens, around)
-        order = _best_order(atoms, arch, fresh)
-        found = plays((atom.balance for atom in order), tokens)
-        return tuple(atom.item for atom in order) if found else stream
+        items = tuple(atom.item for atom in _best_order(atoms, arch, fresh))
+        return items if plays(items, tokens) else stream
 
 
 @dataclass(frozen=True)
@@ -95,12 +92,11 @@ class _IssueSequence:
         result: list[IssueUnit] = []
         counts = dict(counts)  # behind the items so far
         for item in items:
-            first = len(result)
             if isinstance(item, Loop) and len(engines(item)) > 1:
                 result += self._pipeline_loop(item, counts, loops)
             else:
                 result.append(self.pricer.issue_unit(item))
-            pass_by(total_balance(atom.balance for atom in result[first:]), counts)
+            pass_by(item, counts)
         return merge_staging_lanes(result)
 
     def _pipeline_loop(
