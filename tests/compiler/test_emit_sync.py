@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 
-from compiler.codegen.issue_order.units import balance_of, plays
+from compiler.codegen.issue_order.units import plays
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, emptied
 from compiler.codegen.tokens import (
     Sharing,
@@ -103,7 +103,7 @@ def test_chains_of_different_distances_never_share_a_token() -> None:
     ]
     sync = Synchronizer()
     stream = sync.stream([SegmentedLoop("i", (LoopSegment(5, tuple(steps)),))])
-    assert plays(map(balance_of, stream), sync.initial)
+    assert plays(stream, sync.initial)
 
 
 def sync_leaf(engine: str, *uses: Use) -> EngineStep:
@@ -278,7 +278,7 @@ def test_conflicts_keep_their_order(sharing: Sharing, tree: tuple[list[Node], li
     )  # fmt: skip
     sync = Synchronizer(sharing=sharing)
     stream = tuple(sync.stream([start, *nodes]))
-    assert plays(map(balance_of, stream), sync.initial)
+    assert plays(stream, sync.initial)
     arch = machine(tokens=4096)
     program = Program(
         "tree", arch.name, (stream,), (sync.initial,), sync.barriers, (),

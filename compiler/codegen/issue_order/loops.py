@@ -18,16 +18,9 @@ from itertools import product
 
 from compiler.codegen.issue_order.access import Accesses, meet, merged
 from compiler.codegen.issue_order.clock import IssueClock, issued_by
-from compiler.codegen.issue_order.units import (
-    Balance,
-    IssueUnit,
-    Pricer,
-    joined,
-    plays,
-    repeated,
-)
+from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
 from simmodel.arch.record import Arch
-from simmodel.isa import Loop
+from simmodel.isa import Item, Loop
 from simmodel.isa.region import replace
 
 Entry = tuple[int, int]
@@ -204,14 +197,18 @@ class LoopOrder:
         """Whether `schedule` means the same and cannot deadlock, for every iteration."""
         if self.arch.front_end.sync == "interlock" and not self._swaps_are_independent(schedule):
             return False
-        count, ahead = self.loop.count, schedule.ahead
-        kernel = joined(self.body[index].balance for index, _ in schedule.entries)
+        name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
+        kernel = tuple(self.body[index].item for index, _ in schedule.entries)
 
-        def peeled(first: int, last: int) -> list[Balance]:
-            return [self.body[index].balance for index, _ in schedule.turns(count, first, last)]
+        def peeled(first: int, last: int) -> list[Item]:
+            return [self.body[index].item for index, _ in schedule.turns(count, first, last)]
 
-        inside = repeated(kernel, count - ahead)
-        return plays([*peeled(-ahead, 0), inside, *peeled(count - ahead, count)], self.counts)
+        items = [
+            *peeled(-ahead, 0),
+            Loop(name, count - ahead, kernel),
+            *peeled(count - ahead, count),
+        ]
+        return plays(items, self.counts)
 
     def _swaps_are_independent(self, schedule: SoftwarePipeline) -> bool:
         """Whether whatever changes places has no byte in common, in any iteration."""

@@ -17,9 +17,7 @@ from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
 from compiler.codegen.issue_order.units import (
     IssueUnit,
     Pricer,
-    balance_of,
     engines,
-    joined,
     merge_staging_lanes,
     pass_by,
     plays,
@@ -78,15 +76,15 @@ class OrderInstructions(Omittable):
         self, stream: tuple[Item, ...], sequence: _IssueSequence, tokens: Mapping[str, int],
         around: Mapping[str, int],
     ) -> tuple[Item, ...]:  # fmt: skip
-        if not self.enabled or self.turns or not plays(map(balance_of, stream), tokens):
+        if not self.enabled or self.turns or not plays(stream, tokens):
             return stream
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
         key = as_clocks_see(atoms, tokens, arch)
         if (order := sequence.orders.get(key)) is None:
             fresh = partial(IssueClock, arch, tokens, around)
             order = sequence.orders[key] = _best_order(atoms, arch, fresh)
-        found = plays((atoms[index].balance for index in order), tokens)
-        return tuple(atoms[index].item for index in order) if found else stream
+        items = tuple(atoms[index].item for index in order)
+        return items if plays(items, tokens) else stream
 
 
 @dataclass(frozen=True)
@@ -105,12 +103,11 @@ class _IssueSequence:
         result: list[IssueUnit] = []
         counts = dict(counts)  # behind the items so far
         for item in items:
-            first = len(result)
             if isinstance(item, Loop) and len(engines(item)) > 1:
                 result += self._pipeline_loop(item, counts, loops)
             else:
                 result.append(self.pricer.issue_unit(item))
-            pass_by(joined(atom.balance for atom in result[first:]), counts)
+            pass_by(item, counts)
         return merge_staging_lanes(result)
 
     def _pipeline_loop(

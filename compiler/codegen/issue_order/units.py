@@ -37,47 +37,43 @@ Balance = dict[str, tuple[int, int]]
 """Token -> what a stretch of code adds to its count, and how low the count falls inside (<= 0)."""
 
 
-def balance_of(item: Item) -> Balance:
-    """Balance of one item."""
-    if isinstance(item, Loop):
-        return repeated(joined(map(balance_of, item.body)), item.count)
-    result = {name: (-count, -count) for name, count in item.waits}
-    for name, count in item.signals:
-        before, lowest = result.get(name, (0, 0))
-        result[name] = before + count, lowest
-    return result
-
-
-def joined(balances: Iterable[Balance]) -> Balance:
-    """Balance of stretches that are executed one after another."""
+def balance(items: Iterable[Item]) -> Balance:
+    """Balance of `items`, executed one after another."""
     result: Balance = {}
-    for own in balances:
-        for name, (net, low) in own.items():
-            before, lowest = result.get(name, (0, 0))
-            result[name] = before + net, min(lowest, before + low)
+    for item in items:
+        if isinstance(item, Loop):
+            inner = balance(item.body)
+            for name, (net, low) in inner.items():
+                turns = (item.count - 1) * net
+                _append(result, name, turns + net, low + min(0, turns))
+            continue
+        for name, count in item.waits:
+            _append(result, name, -count, -count)
+        for name, count in item.signals:
+            _append(result, name, count, 0)
     return result
 
 
-def repeated(body: Balance, count: int) -> Balance:
-    """Balance of a loop."""
-    return {
-        name: (count * net, low + min(0, (count - 1) * net)) for name, (net, low) in body.items()
-    }
+def _append(result: Balance, name: str, net: int, low: int) -> None:
+    before, lowest = result.get(name, (0, 0))
+    result[name] = before + net, min(lowest, before + low)
 
 
-def plays(balances: Iterable[Balance], counts: Mapping[str, int]) -> bool:
-    """Whether no count falls below 0 when stretches of these `balances` start with `counts`; other
-    cores give what is not in it."""
+def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
+    """Whether no count falls below 0 when `items` start with `counts`; other cores give what is not
+    in it."""
     return not counts or all(
-        counts[name] + low >= 0 for name, (_, low) in joined(balances).items() if name in counts
+        counts[name] + low >= 0 for name, (_, low) in balance(items).items() if name in counts
     )
 
 
-def pass_by(own: Balance, counts: dict[str, int]) -> None:
-    """Change `counts`, those ahead of a stretch of this balance, to those behind it; of a machine
-    that interlocks there are none."""
-    for name in own.keys() & counts:
-        counts[name] += own[name][0]
+def pass_by(item: Item, counts: dict[str, int]) -> None:
+    """Change `counts`, those ahead of `item`, to those behind it; of a machine that interlocks
+    there are none."""
+    if counts:
+        for name, (change, _) in balance([item]).items():
+            if name in counts:
+                counts[name] += change
 
 
 @dataclass(frozen=True)
@@ -114,8 +110,6 @@ class IssueUnit:
 
     item: Item
     cost: Cost
-    balance: Balance
-    """Of its tokens, the same in all iterations."""
 
     @cached_property
     def accesses(self) -> Accesses:
@@ -228,7 +222,7 @@ class Pricer:
     def issue_unit(self, item: Item) -> IssueUnit:
         """An item that needs no attention inside."""
         if isinstance(item, Instruction):
-            return IssueUnit(item, self._instruction_cost(item), balance_of(item))
+            return IssueUnit(item, self._instruction_cost(item))
         return self.loop(item, [self.issue_unit(inner) for inner in item.body])
 
     def loop(self, item: Loop, body: list[IssueUnit], pace: int = 0) -> IssueUnit:
@@ -239,8 +233,7 @@ class Pricer:
         pace = pace or max(busy.values(), default=1)
         alone = len(names) == 1
         times = sum(cost.times for cost in costs)
-        balance = repeated(joined(atom.balance for atom in body), item.count)
-        net = {name: change for name, (change, _) in balance.items()}
+        net = {name: change for name, (change, _) in balance([item]).items()}
         cost = Cost(
             engines=names,
             cycles=pace * item.count,
@@ -255,7 +248,7 @@ class Pricer:
             gap=costs[0].gap if alone else 0,
             lanes=tuple(dict.fromkeys(lane for cost in costs for lane in cost.lanes)),
         )
-        return IssueUnit(item, cost, balance)
+        return IssueUnit(item, cost)
 
     def _instruction_cost(self, item: Instruction) -> Cost:
         kind, least = item.prototype, self.users.get(item.origin, 1)
