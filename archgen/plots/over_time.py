@@ -141,8 +141,11 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     """
     text, arch = point_and_machine(levels, archs)
     own = series(levels, "bandwidth")
-    dram = {way: own[f"dram.{way}"] for way in ("read", "write") if f"dram.{way}" in own}
-    panels = [("DRAM", dram, arch.dram_bytes_per_cycle)] if dram else []
+    panels = []
+    for role, peak in arch.far_rates.items():
+        both = ("read", "write") if role == "dram" else ("read",)
+        if far := {way: own[f"{role}.{way}"] for way in both if f"{role}.{way}" in own}:
+            panels.append(("DRAM" if role == "dram" else role, far, peak))
     idle = []
     for name, moved in own.items():
         link = name.removeprefix("link.")

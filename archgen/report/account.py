@@ -45,6 +45,8 @@ class Account:
     """Most that the program takes of one core; NaN where that is not known."""
     tried: Mapping[str, TriedChange] = field(default_factory=dict, repr=False)
     """What is known of changes of its machine, by `archgen.outcomes.bottleneck.key_of`."""
+    flash: float = 0.0
+    """Flash's bytes at its peak rate."""
 
     @property
     def cycles(self) -> float:
@@ -66,8 +68,8 @@ class Account:
 
     @property
     def beside_matrix(self) -> float:
-        """What is left above DRAM and the vector engines, as they are."""
-        return 1 - max(self.dram, self.share("vector"))
+        """What is left above memories off chip and the vector engines, as they are."""
+        return 1 - max(self.dram, self.flash, self.share("vector"))
 
     @property
     def slack(self) -> float:
@@ -76,8 +78,8 @@ class Account:
 
     @property
     def idle(self) -> float:
-        """What is left above DRAM and the busiest compute engine, as they are."""
-        return 1 - max(self.dram, self.compute)
+        """What is left above memories off chip and the busiest compute engine, as they are."""
+        return 1 - max(self.dram, self.flash, self.compute)
 
     def waiting(self, *causes: str) -> float:
         """Share of the matrix engines' waits for these causes."""
@@ -122,6 +124,7 @@ def account(point: PointView, outcome: Outcome) -> Account:
         tuple(frames.records(frames.layers_frame([outcome]))),
         outcome.details.get("tokens", math.nan),
         tried_changes(outcome.details),
+        traffic.get("flash.read", 0) / (cycles * arch.far_rates.get("flash", math.inf)),
     )
 
 

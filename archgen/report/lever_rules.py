@@ -55,12 +55,18 @@ class LeverRule:
 
 
 def _bandwidth(account: Account) -> Verdict:
-    gain = min(account.dram / 2, 1 - account.compute)
+    gain = min(account.dram / 2, 1 - max(account.compute, account.flash))
     waits = account.waiting("data", "store", "bandwidth")
     return gain, (
         f"DRAM's bytes take {percent(account.dram)} of the time at its peak rate; matrix engines "
         f"wait {percent(waits)} for loads, stores and bandwidth"
     )
+
+
+def _flash(account: Account) -> Verdict:
+    """What is left where constants come twice as fast."""
+    gain = min(account.flash / 2, 1 - max(account.compute, account.dram))
+    return gain, f"flash's bytes take {percent(account.flash)} of the time at its peak rate"
 
 
 def _latency(account: Account) -> Verdict:
@@ -252,6 +258,8 @@ SHAPES = tuple(
 RULES = (
     LeverRule("twice the DRAM bandwidth", _double("memories.dram.bandwidth"), _bandwidth,
          "half of the time that the bytes take at peak rate; the busiest compute engine remains"),
+    LeverRule("twice the flash bandwidth", _double("memories.flash.bandwidth"), _flash,
+         "half of the time that constants take at peak rate; DRAM and the busiest engine remain"),
     LeverRule("half the DRAM latency, as more requests in flight or loads further ahead would hide "
          "it",
          _times({"memories.dram.latency": 0.5}), _latency,

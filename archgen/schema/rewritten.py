@@ -64,9 +64,10 @@ def _times(value: object, name: str, factor: float) -> str | int | float | None:
     if isinstance(value, str) and name.endswith("bandwidth"):
         rate = Bandwidth.parse(value)
         return str(Bandwidth(rate.amount * factor, rate.per_cycle))
-    if isinstance(value, str) and name in ("latency", "startup"):
+    if isinstance(value, str) and name in ("latency", "startup", "per_inference"):
         delay = Delay.parse(value)
-        amount = delay.amount * factor
+        if not (amount := delay.amount * factor):
+            return None
         return f"{amount:g} cycles" if delay.in_cycles else f"{amount * _NANO:g} ns"
     return None
 

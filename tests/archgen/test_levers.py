@@ -127,6 +127,18 @@ def test_where_dram_bounds_bandwidth_comes_before_multipliers(tmp_path: Path) ->
     assert all(lever.gain < changes[0].gain / 4 for lever in shapes)
 
 
+def test_where_flash_bounds_its_bandwidth_comes_first(tmp_path: Path) -> None:
+    slow = {"memories.flash.bandwidth": "5 MB/s", "host.per_inference": "30 us"}
+    arch = changed(load_arch("ethos-u55-256-flash"), slow)
+    assert arch is not None
+    _, changes, own = found(arch, conv_net(tmp_path / "net.onnx"))
+    assert own.flash > 0.5 > own.dram
+    assert (changes[0].title, changes[0].way) == ("twice the flash bandwidth", SIMULATED)
+    assert changes[0].gain == pytest.approx(own.flash / 2, abs=0.1)
+    host = [each.fields for each in changes if "host.latency" in each.fields]
+    assert all(each["host.per_inference"] == "15000 ns" for each in host)
+
+
 def test_what_takes_another_program_gets_one(tmp_path: Path) -> None:
     small = {"matrix.cols": 8, "matrix.depth": 8}  # whose columns few channels fill together
     arch, network = variant(DENSE | small), saved(tmp_path, "Conv-depthwise", (1, 64, 32, 32))

@@ -75,6 +75,20 @@ def test_rows_of_a_constant_table_come_from_flash() -> None:
     assert not found.compiled.host
 
 
+@pytest.mark.parametrize(
+    "arch",
+    [
+        machine(cores=3, flash="load", among="load"),
+        machine(cores=2, flash="fetch", shared={"size": 1 << 16}),
+    ],
+    ids=["broadcast", "shared"],
+)
+def test_several_cores_load_from_flash(arch: Arch) -> None:
+    found = compiled(arch)
+    size = sum(constant.data.nbytes for constant in found.compiled.program.constants)
+    assert size <= found.trace.traffic["flash.read"] <= 2 * size
+
+
 def test_an_output_may_be_a_constant() -> None:
     net = Net()
     constant = net.weight(2, 3)
