@@ -100,9 +100,14 @@ class FoldAffine(GraphPass, Omittable):
 
     c = Conv(x, w)
     y = Add(c, k)      # k is [1, C, 1, 1]      =>     y = Conv(x, w, k)
+
+    Where both sides of a MatMul are multiplied by a number first, as queries and keys are by the
+    root of a scale, the smaller side is by both.
     """
 
     def rewrite(self, node: ir.Node) -> bool:
+        if is_op(node, "MatMul"):
+            return _scale_smaller_side(node)
         if not is_op(node, "Add", "Sub", "Mul", "Div") or len(node.inputs) != 2:
             return False
         for position in (0,) if node.op_type == "Div" else (0, 1):
@@ -114,6 +119,31 @@ class FoldAffine(GraphPass, Omittable):
                 absorb(linear, *_affine_of_operand(node.op_type, operand, position), source=node)
                 return True
         return False
+
+
+def _scale_smaller_side(node: ir.Node) -> bool:
+    (left, first), (right, second) = (_factor(required(node, side)) for side in (0, 1))
+    sizes = prod(static_shape(left)), prod(static_shape(right))
+    if first is None or second is None or sizes[0] == sizes[1]:
+        return False
+    make = Rewriter(node)
+    both = make.like(np.asarray(first * second), left)
+    if sizes[0] < sizes[1]:
+        left = make.op("Mul", [left, both])
+    else:
+        right = make.op("Mul", [right, both])
+    make.replace(make.op("MatMul", [left, right]))
+    return True
+
+
+def _factor(value: ir.Value) -> tuple[ir.Value, float | None]:
+    """What is multiplied by a number to make `value` for one reader alone, and that number."""
+    node = value.producer()
+    if node is not None and is_op(node, "Mul") and sole_consumer(value) is not None:
+        for data, other in (node.inputs, node.inputs[::-1]):
+            if data is not None and data.shape == value.shape and scalar(other) is not None:
+                return data, scalar(other)
+    return value, None
 
 
 def _per_channel(linear: ir.Node, value: ir.Value | None) -> Floats | None:
