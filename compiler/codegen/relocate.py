@@ -120,12 +120,15 @@ class CoreParts:
     """By layer."""
 
     @cached_property
-    def _fixed(self) -> Sequence[frozenset[Key]]:
-        """By layer, what is not read in another place where another tile is computed: what
-        accesses need that move differently is all of it, what stays on chip is there as a whole."""
-        stays = {b.key for b in self.plan.buffers.values() if b.layer is None and b.key}
-        layers = (planned.tiled.layer for planned in self.plan.layers)
-        return tuple(frozenset(stays | _read_apart(layer)) for layer in layers)
+    def _stays(self) -> frozenset[Key]:
+        """What stays on chip, and is there as a whole whatever tile is computed."""
+        return frozenset(b.key for b in self.plan.buffers.values() if b.layer is None and b.key)
+
+    @cached_property
+    def _read_apart(self) -> Sequence[bool]:
+        """By layer, whether accesses of one buffer move differently: where they read depends on
+        where the tile lies, not only on where the buffer does."""
+        return tuple(_read_apart(planned.tiled.layer) for planned in self.plan.layers)
 
     def of(self, core: int, places: Places) -> tuple[Hashable, dict[str, int]]:
         """What the tree of a core depends on but for where its parts lie off chip, and of each
@@ -135,15 +138,19 @@ class CoreParts:
         trace = plan.walked[core] if plan.walked else TileTrace(1, (alone,))
         found = _CorePart(places, [trace.count, trace.repeats, *(trace.strides or {}).items()])
         for name, windows in trace.holds.items():
-            first = next(w.origin for w in windows.windows if w is not None)
-            found.form += [w and (_distance(w.origin, first), w.form) for w in windows.windows]
-            found.begins(tensors[name], first)
+            there = [w.origin for w in windows.windows if w is not None]
+            found.form.append(len(there))
+            for first in there[:1]:
+                found.form += [w and (_distance(w.origin, first), w.form) for w in windows.windows]
+                found.begins(tensors[name], first)
         for name, boxes in trace.out.items():
-            first = _start(next(filter(None, boxes.boxes)))
-            found.tiles(boxes, first)
-            found.begins(tensors[name], first)
-        rows = zip(plan.layers, trace.work, self.packs, self._fixed, strict=True)
-        for planned, boxes, pack, fixed in rows:
+            filled = [box for box in boxes.boxes if box is not None]
+            found.form.append(len(filled))
+            for first in map(_start, filled[:1]):
+                found.tiles(boxes, first)
+                found.begins(tensors[name], first)
+        rows = zip(plan.layers, trace.work, self.packs, self._read_apart, strict=True)
+        for planned, boxes, pack, apart in rows:
             works, layer = [box for box in boxes.boxes if box is not None], planned.tiled.layer
             if works:
                 whole = reduce(union, works)
@@ -151,7 +158,8 @@ class CoreParts:
                 moved = ((trace.repeats - 1) * step for step in steps)
                 last = tuple((s + by, n) for (s, n), by in zip(whole, moved, strict=True))
                 whole = union(whole, last)
-                found.layer(layer, whole, pack, fixed)
+                found.layer(layer, whole, pack, self._stays)
+                found.form.append(apart and _start(whole))
                 found.tiles(boxes, _start(whole))
             else:
                 found.form.append(None)
@@ -225,19 +233,18 @@ def _distance(one: Position, other: Position) -> Position:
     return tuple([a - b for a, b in zip(one, other, strict=True)])
 
 
-def _read_apart(layer: Layer) -> set[Key]:
-    """What accesses read that move differently where another tile of `layer` is computed."""
+def _read_apart(layer: Layer) -> bool:
+    """Whether accesses of one buffer move differently where another tile of `layer` is computed."""
     tile = [Range(0, 1, ((str(dim), 1),)) for dim in range(len(layer.result.shape))]
     need = needs(layer, tile, {})
     makers = {nest.tensor: loops for nest, loops in zip(layer.nests, need.loops, strict=True)}
-    found = set()
     for nest, loops in zip(layer.nests, need.loops, strict=True):
         for access, key in zip(nest.reads, keys_of(nest), strict=True):
             spans = makers.get(access.tensor, need.regions[key].ranges)
             moves = zip(touched(access, loops), spans, strict=False)
             if any(own.terms != span.terms for own, span in moves):
-                found.add(key)
-    return found
+                return True
+    return False
 
 
 class _Relocation:

@@ -105,7 +105,7 @@ def check(tile: TilePosition, pack: PackedWeights, flat: Array, data: Array) -> 
     weights that it needs."""
     key = keys_of(tile.plan.tiled.layer.head)[1]
     region = tile.needs.regions[key]
-    operand = pack.operand(region, Places({}, {pack.buffer: 0}))
+    operand = pack.operand(region, Places({}, {pack.buffer: ("dram", 0)}))
     seen = np.ndarray(operand.shape, flat.dtype, flat, operand.address.base, operand.strides)
     box = tuple(slice(r.start, r.start + r.size) for r in region.ranges)
     np.testing.assert_array_equal(seen, data[box])

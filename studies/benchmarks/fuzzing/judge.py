@@ -26,7 +26,7 @@ from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit
 from fuzzing.cases import Case
 from simmodel.arch.record import Arch
-from simmodel.execute import Host, Run, run
+from simmodel.execute import Host, Run, Skip, run
 from simmodel.program.assembly import constant_data, print_program
 from simmodel.program.assembly_reader import parse_program
 from simmodel.program.program import Probe, Program
@@ -86,13 +86,14 @@ class Orders:
         """Orders in which outputs were other bytes."""
 
     def execute(
-        self, program: Program, inputs: Inputs, arch: Arch, host: Host, probes: Sequence[Probe]
-    ) -> Run:
+        self, program: Program, inputs: Inputs, arch: Arch, host: Host, probes: Sequence[Probe],
+        skip: Skip,
+    ) -> Run:  # fmt: skip
         """The run of the first order."""
-        found = self._tools.execute(program, inputs, arch, host, probes)
+        found = self._tools.execute(program, inputs, arch, host, probes, skip)
         wanted = {name: values.tobytes() for name, values in found.outputs.items()}
         for name, order in ORDERS.items():
-            got = run(program, inputs, arch, host, order(1)).outputs
+            got = run(program, inputs, arch, host, order(1), probes, skip).outputs
             if {name: values.tobytes() for name, values in got.items()} != wanted:
                 self.differing.append(name)
         return found
