@@ -137,6 +137,10 @@ def read(path: Path) -> list[Level]:
     )
 
 
+_OFF_CHIP = "DRAM|MAINMEMORY|OFFCHIP|HBM|DDR|LPDDR|GDDR"
+"""Names of memories off chip."""
+
+
 def timeloop(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
     """Levels of Timeloop's YAML, which is written in any order: the tool lists inner ones first,
     people outer ones; so the level that names no other inside of DRAM is the outermost."""
@@ -156,7 +160,12 @@ def timeloop(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
             [*level.loops, *loops] if entry["type"] == "spatial" else [*loops, *level.loops]
         )
     found = list(levels.values())
-    if found and not found[0].name.upper().startswith(("DRAM", "MAINMEMORY", "OFFCHIP")):
+    outer = [each for each in found if re.match(_OFF_CHIP, each.name.upper().replace("_", ""))]
+    if found and not outer:
+        names = ", ".join(each.name for each in found)
+        raise ValueError(f"levels {names}: none is called DRAM, main_memory, off_chip or HBM, so "
+                         "which is the outermost?")  # fmt: skip
+    if found and found[0] is not outer[0]:
         found.reverse()
     return found
 

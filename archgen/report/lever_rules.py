@@ -238,6 +238,11 @@ _BEYOND = "the time that matrix engines compute beyond what the MACs take at pea
 _OWN = "half of the engine's own time; compute engines and DRAM remain"
 _BYTES = "half of the time that its bytes take; DRAM and compute engines remain"
 _HOST = "the host's own time; DRAM and the busiest compute engine remain"
+_LATE = (
+    "those waits, of which latency, start-ups and the order of transfers have a part; DRAM and the "
+    "busiest compute engine remain"
+)
+_HALF_LATE = _times({"memories.flash.latency": 0.5, "memories.dram.latency": 0.5})
 _HALF = "half of the time that matrix engines compute; DRAM and the vector engine remain"
 DEPTHWISE = (
     LeverRule("depthwise products on the array", _enable_depthwise, _made_apart, "", _never),
@@ -262,9 +267,10 @@ RULES = (
          "half of the time that constants take at peak rate; DRAM and the busiest engine remain"),
     LeverRule("half the DRAM latency, as more requests in flight or loads further ahead would hide "
          "it",
-         _times({"memories.dram.latency": 0.5}), _latency,
-         "those waits, of which latency, start-ups and the order of transfers have a part; DRAM "
-         "and the busiest compute engine remain"),
+         lambda arch: {} if arch.memories.flash else scaled(arch, "memories.dram.latency", 0.5),
+         _latency, _LATE),
+    LeverRule("half the latency of flash and DRAM, as more requests in flight would hide it",
+         lambda arch: _HALF_LATE(arch) if arch.memories.flash else {}, _latency, _LATE),
     *SHAPES,
     *DEPTHWISE,
     LeverRule("half the start-up of the matrix engine", _times({"matrix.startup": 0.5}),

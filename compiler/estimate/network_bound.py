@@ -275,7 +275,7 @@ def expected(result: CompileResult, arch: Arch) -> float:
         else step.plan.schedule.estimate.step
         for step in result.steps
     )
-    return sum(in_turn(steps))
+    return arch.host.per_inference.cycles(arch.clock) + sum(in_turn(steps))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import archgen
 from archgen.api import prepared_for, request_for
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
 from archgen.report.account import Account, account
+from archgen.report.lever_rules import RULES
 from archgen.report.levers import LEAST, Lever, levers
 from archgen.report.points import views
 from archgen.report.ranking import rank
@@ -65,6 +66,12 @@ def test_the_engine_that_all_wait_for_comes_first(slow: tuple[Study, list[Lever]
     points = views(made)
     said = sentences(made, points, rank(points, made.archs), {made.archs[0].name: changes})
     assert any("which saves" in each and "simulated on the changed" in each for each in said)
+
+
+def test_late_data_is_that_of_all_memories_off_chip() -> None:
+    fields = [rule.on(load_arch("ethos-u55-256-flash")) for rule in RULES]
+    late = [each for each in fields if "memories.dram.latency" in each]
+    assert [sorted(each) for each in late] == [["memories.dram.latency", "memories.flash.latency"]]
 
 
 def test_bounds_come_after_what_was_tried(slow: tuple[Study, list[Lever], Account]) -> None:

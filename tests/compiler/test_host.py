@@ -13,6 +13,7 @@ from onnx import parser
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
+from archgen.schema.rewritten import changed
 from compiler.api import CompileOptions, CompileResult, compile_model
 from compiler.codegen.program import PlacedGroup
 from compiler.cost.overlap import host_cycles
@@ -130,6 +131,8 @@ def test_nothing_overlaps_with_a_call_of_the_host() -> None:
     assert sum(group.adds for group in report(result, arch)) == pytest.approx(groups)
     calls = sum(host_cycles(call, result.search.graph.tensors, arch) for call in result.host)
     assert network_bound.expected(result, arch) == pytest.approx(groups + calls)
+    late = changed(arch, {"host.per_inference": "1 ms"})
+    assert network_bound.expected(result, late) == pytest.approx(groups + calls + late.clock / 1e3)
 
 
 def test_types_that_the_machine_lacks_stay_on_the_host() -> None:

@@ -69,7 +69,9 @@ def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
     graph = nests(prepared(model, "net"), Context(SMALL, options))
     feeds = feeds_of(model)
     (want,), (got,) = reference(model, feeds).values(), run(graph, feeds, run_node).values()
-    np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+    # Sums that cancel are as exact as what they add up is large.
+    added = max(float(np.abs(values).sum()) for values in feeds.values())
+    np.testing.assert_allclose(got, want, 1e-5, max(1e-5, 1e-6 * added))
 
 
 @pytest.mark.parametrize(
