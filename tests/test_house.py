@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 90_740, "files": 428, "thin files": 3, "lines of tests": 40_430,
+    "lines": 90_740, "files": 428, "thin files": 3, "lines of tests": 40_440,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -34,7 +34,7 @@ that are priced at once (95), uses of a token by kind (85).
 Then for groups that repeat and are not simulated (`simmodel.machine.seams`, 580), values that are
 compared and forgotten one after another (340), inferences that follow each other (270), Fourier
 transforms, computed weights and uneven resizes (240), answers that say what to type next (140).
-Then for equal layers that are proved and not executed (510, tests 190), flash and what a host takes
+Then for equal layers that are proved and not executed (510, tests 210), flash and what a host takes
 (250, tests 180), equal cores that are emitted once (210), operands of a program in one table (190),
 public reports (105), turns of loops (35); one way instead of several in the package and in the
 compiler's front took 950 away.

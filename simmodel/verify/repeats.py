@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
+from simmodel.arch.base import OFF_CHIP
 from simmodel.program.expand import Site
 from simmodel.program.program import Program
 
@@ -66,7 +67,7 @@ def _follows_tensors(own: Site, other: Site, firsts: Sequence[Start], moves: Seq
     operands = zip(own.operands, own.addresses, other.addresses, strict=True)
     for operand, before, after in operands:
         by = 0
-        if operand.memory in ("dram", "shared"):  # its first element lies in its tensor
+        if operand.memory in (*OFF_CHIP, "shared"):  # its first element lies in its tensor
             by = moves[bisect_right(firsts, (operand.memory, operand.address.base)) - 1]
         if len(before) != len(after) or (after - before != by).any():
             return False

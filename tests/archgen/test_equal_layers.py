@@ -32,6 +32,12 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 COUNT, WIDTH, ROWS = 9, 32, 8
 SOME = f"3 of {COUNT - 1} equal layers"
 """The first reads what the network is given."""
+FLASHED = """
+extends: ascend-310-like
+name: flashed
+memories: {flash: {size: 1 GiB, bandwidth: 4 GB/s}}
+copy: {load: {from: [dram, shared, flash]}}
+"""
 Layer = dict[str, Any]
 """What a layer has in another way."""
 
@@ -61,14 +67,24 @@ def network(path: Path, count: int = COUNT, odd: int | None = None, **other: Any
     return path
 
 
-def row_of(path: Path, tools: Toolchain = STANDARD, execute: Execute = "distinct") -> Row:
+def row_of(
+    path: Path, tools: Toolchain = STANDARD, execute: Execute = "distinct",
+    machine: str = "ascend-310-like",
+) -> Row:  # fmt: skip
     """Layers one by one, so that each is stored."""
     way = Scheduling(effort=0, fusion="none")
-    arch = load_arch("ascend-310-like")
+    arch = load_arch(machine)
     point = Point("key", arch, str(path), 1, "fp16", scheduling=way, execute=execute)
     row = Workbench(replace(tools, tries=False)).run(point).row
     assert row["status"] == "ok", row.get("reason")
     return row
+
+
+def test_constants_may_lie_in_flash(tmp_path: Path) -> None:
+    file = tmp_path / "flashed.yaml"
+    file.write_text(FLASHED)
+    row = row_of(network(tmp_path / "n.onnx"), machine=str(file))
+    assert (row["verified"], row["executed"]) == (True, SOME)
 
 
 @pytest.fixture(scope="module")
