@@ -1,8 +1,9 @@
-"""Loads of whole constants in pieces, where parts of their places are free earlier than others.
+"""Loads of whole constants: several as one, or one in pieces.
 
-Engines run their queues in order, so a load that waits for the last byte of its place keeps DRAM
-idle, and all loads behind it. Each piece waits only for what used its own bytes, and those that are
-free first come first:
+Most constants are small, and a load takes longer to begin than to move them: those that lie side by
+side, off chip and on chip, come with one load. Engines run their queues in order, so a load that
+waits for the last byte of its place keeps DRAM idle, and all loads behind it. Each piece waits only
+for what used its own bytes, and those that are free first come first:
 
     place:   | used until layer 3 | used until layer 7 |
     before:  wait for layer 7; load all
@@ -20,7 +21,7 @@ from typing import Annotated
 import numpy as np
 
 from compiler.codegen.nodes import EngineStep, Node, Use
-from compiler.cost.overlap import sustained_rate
+from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
@@ -36,24 +37,25 @@ _ROWS = 256
 
 @dataclass(frozen=True)
 class SplitLoads(Omittable):
-    """Load constants in pieces as their places become free.
+    """Load small constants together, and large ones in pieces as their places become free.
 
     before:
-        load w to 0 .. 64 KiB, of which layer 3 uses the first half and layer 7 the second
+        load w to 0 .. 64 KiB, of which layer 3 uses the first half and layer 7 the second; load b
+        to 64 KiB .. 65 KiB
     after:
-        load w[:half] behind layer 3; load w[half:] behind layer 7
+        load w[:half] behind layer 3; load w[half:], b behind layer 7
     """
 
     least: Annotated[int, Within(1)] = 16
     """A piece moves so many times as long as its start-up and latency take."""
 
     def apply(self, nodes: Sequence[Node], arch: Arch) -> list[Node]:
-        """The steps of one core in order, with loads outside of all loops in pieces."""
+        """The steps of one core in order, with loads outside of all loops joined, or in pieces."""
         if not self.enabled:
             return list(nodes)
         found: list[Node] = []
         used = _Used()
-        for number, node in enumerate(nodes):
+        for number, node in enumerate(joined(nodes, arch)):
             found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
             for engine, use in node.touches:
                 used.add(number, engine, use)
@@ -61,8 +63,8 @@ class SplitLoads(Omittable):
 
     def _load_pieces(self, leaf: EngineStep, used: _Used, arch: Arch) -> Iterator[Node]:
         """`leaf`, or its pieces, those that can begin first first."""
-        copy = _contiguous_constant_load(leaf)
-        if copy is None or copy.engine not in arch.copy_:
+        copy = _contiguous_constant_load(leaf, arch)
+        if copy is None:
             yield leaf
             return
         rate = sustained_rate(arch, arch.copy_[copy.engine], copy.src.memory)
@@ -79,12 +81,14 @@ class SplitLoads(Omittable):
         runs = [list(run) for _, run in groupby(spans, key=lambda span: span[0])]
         for run in sorted(runs, key=lambda run: run[0][0]):
             low, high = run[0][1], run[-1][2]
-            yield leaf if high - low == total else _piece(leaf, copy, use, low, high)
+            yield leaf if high - low == total else _piece(leaf, copy, low, high)
 
 
-def _contiguous_constant_load(leaf: EngineStep) -> Copy | None:
+def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:
     """The load of a constant that is contiguous at both ends, if the step is one."""
-    if leaf.reads or leaf.writes or len(leaf.items) != 1 or len(leaf.uses) != 1:
+    if leaf.engine not in arch.copy_ or leaf.reads or leaf.writes:
+        return None
+    if len(leaf.items) != 1 or len(leaf.uses) != 1:
         return None
     (copy,) = leaf.items
     if not isinstance(copy, Copy) or copy.notifies or copy.before or not leaf.uses[0].write:
@@ -95,10 +99,53 @@ def _contiguous_constant_load(leaf: EngineStep) -> Copy | None:
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
 
 
-def _piece(leaf: EngineStep, copy: Copy, use: Use, low: int, high: int) -> EngineStep:
+def joined(nodes: Sequence[Node], arch: Arch) -> list[Node]:
+    """`nodes` with loads side by side at both ends as one, where either takes longer to begin than
+    to move its bytes."""
+    found: list[Node] = []
+    last: dict[str, int] = {}
+    for node in nodes:
+        place = last.get(node.engine, -1) if isinstance(node, EngineStep) else -1
+        before = found[place] if place >= 0 else None
+        if isinstance(before, EngineStep) and isinstance(node, EngineStep):
+            one = _one_load(before, node, arch)
+            if one is not None and not _touched(found[place + 1 :], one.uses[0]):
+                found[place] = one
+                continue
+        last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
+        found.append(node)
+    return found
+
+
+def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None:
+    """Two loads as one; None where they are not to be joined."""
+    second = _contiguous_constant_load(two, arch)
+    first = None if second is None else _contiguous_constant_load(one, arch)
+    if first is None or second is None:
+        return None
+    size, more = (copy.dst.elements * copy.dst.itemsize for copy in (first, second))
+    ends = (first.dst, second.dst), (first.src, second.src)
+    if any(b.memory != a.memory or b.address != a.address.plus(size) for a, b in ends):
+        return None
+    most = startup_bytes(arch, arch.copy_[first.engine], first.src.memory)
+    if min(size, more) > most or (size + more) % first.dst.itemsize:
+        return None
+    return _piece(one, first, 0, size + more)
+
+
+def _touched(nodes: Sequence[Node], use: Use) -> bool:
+    """Whether any of `nodes` touches what a load writes."""
+    return any(
+        other.memory == use.memory and other.low < use.high and use.low < other.high
+        for node in nodes for _, other in node.touches
+    )  # fmt: skip
+
+
+def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:
     """Bytes `low` .. `high` of a load."""
     part = replace(copy, dst=_byte_slice(copy.dst, low, high), src=_byte_slice(copy.src, low, high))
-    own = use._replace(low=use.low + low, high=use.low + high)
+    start = copy.dst.address.base  # less is touched of the buffer where others load the rest of it
+    own = leaf.uses[0]._replace(low=start + low, high=start + high)
     return replace(leaf, items=(part,), uses=(own,))
 
 

@@ -41,6 +41,13 @@ def sustained_rate(arch: Arch, engine: CopyEngine, far: str = "") -> float:
     return min(copy_rate(arch, engine, far), arch.far_rates[far])
 
 
+def startup_bytes(arch: Arch, engine: CopyEngine, far: str = "") -> float:
+    """Bytes that a copy engine moves in the time in which a load of constants begins."""
+    far = far or arch.constants
+    begin = engine.startup.cycles(arch.clock) + far_latency(arch, far)
+    return sustained_rate(arch, engine, far) * begin
+
+
 def far_latency(arch: Arch, far: str) -> int:
     """Cycles from a request to the first byte of a memory off chip or of shared memory."""
     shared = arch.memories.shared

@@ -14,12 +14,14 @@ In a memory whose banks are contiguous ranges, slots go to banks of their own wh
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, product
 from typing import Annotated, Literal
 
-from compiler.cost.overlap import sustained_rate
+from compiler.cost.overlap import startup_bytes, sustained_rate
+from compiler.errors import DoesNotFit
 from compiler.memory.bank_assignment import BankedMemory, separate, traffic
 from compiler.memory.packing import pack
 from compiler.memory.prefetch_addresses import LAYERS, LoadPacing, prefetched
@@ -27,6 +29,7 @@ from compiler.memory.steady_state import phases
 from compiler.passes import ContractBroken, Within, ensured
 from compiler.plan.make_plan import Plan, too_large
 from compiler.schedule.residency.buffer import (
+    GRAIN,
     LiveRange,
     Places,
     TileBuffer,
@@ -188,7 +191,12 @@ class PlaceBuffers:
             if buffers:
                 busy = _tail(before, role) if before is not None and self.ahead else []
                 size = plan.schedule.group.room(role, memory.size)
-                places |= _OneMemory(self, plan, arch, memory, size, buffers, busy).places(places)
+                at = partial(_OneMemory, self, plan, arch, memory, size, busy=busy)
+                rows = [] if self.moves_in(memory) else _rows(plan, buffers, arch)
+                try:
+                    places |= _placed_in_rows(at, buffers, rows, places)
+                except DoesNotFit:
+                    places |= at(buffers).places(places)
         return places
 
     def ensures(
@@ -208,6 +216,60 @@ class PlaceBuffers:
         return self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1
 
 
+# Constants that are loaded once lie behind each other, as they do off chip, so that one load brings
+# several where each takes longer to begin than to move.
+
+
+def _rows(plan: Plan, buffers: Sequence[TileBuffer], arch: Arch) -> list[list[TileBuffer]]:
+    """Those `buffers` of one memory that one load should bring together."""
+    name = arch.copy_engine(arch.constants, buffers[0].role)
+    if name is None:
+        return []
+    most, tensors = startup_bytes(arch, arch.copy_[name]), plan.schedule.group.tensors
+    found: list[list[TileBuffer]] = []
+    last: dict[bool, list[TileBuffer]] = {}
+    for buffer in buffers:
+        constant = buffer.key is not None and tensors[buffer.key[0]].data is not None
+        if not constant or buffer.slots > 1 or buffer.level:
+            continue
+        row = last.get(buffer.lasting)
+        if row and min(_offsets(row)[-1], buffer.bytes) <= most:
+            row.append(buffer)
+        else:
+            last[buffer.lasting] = [buffer]
+            found.append(last[buffer.lasting])
+    return [row for row in found if len(row) > 1]
+
+
+def _offsets(row: Sequence[TileBuffer]) -> list[int]:
+    """Where each of a row begins, and its end: off chip all begin at such multiples."""
+    sizes = (-(-buffer.bytes // GRAIN) * GRAIN for buffer in row[:-1])
+    starts = [*accumulate(sizes, initial=0)]
+    return [*starts, starts[-1] + row[-1].bytes]
+
+
+def _placed_in_rows(
+    at: Callable[[Sequence[TileBuffer]], _OneMemory], buffers: Sequence[TileBuffer],
+    rows: Sequence[Sequence[TileBuffer]], fixed: Places,
+) -> Places:  # fmt: skip
+    """Places of `buffers`, each of `rows` without gaps."""
+    behind = {buffer.name for row in rows for buffer in row[1:]}
+    joined = {row[0].name: _joined(row) for row in rows}
+    places = at([joined.get(b.name, b) for b in buffers if b.name not in behind]).places(fixed)
+    for row in rows:
+        address = places[row[0].name][0]
+        starts = zip(row, _offsets(row), strict=False)
+        places |= {buffer.name: (address + start, buffer.bytes) for buffer, start in starts}
+    return places
+
+
+def _joined(row: Sequence[TileBuffer]) -> TileBuffer:
+    """One buffer for all of a row."""
+    widest = max((buffer.dtype for buffer in row), key=size_of)
+    first, last = min(b.first for b in row), max(b.last for b in row)
+    return replace(row[0], bytes=_offsets(row)[-1], dtype=widest, first=first, last=last)
+
+
 @dataclass(frozen=True)
 class _OneMemory:
     """The buffers of a plan in one memory, of which they may have `size` bytes."""
@@ -217,7 +279,7 @@ class _OneMemory:
     arch: Arch
     memory: Memory
     size: int
-    buffers: list[TileBuffer]
+    buffers: Sequence[TileBuffer]
     busy: list[tuple[int, int]]
     """Bytes that the group before uses until its end."""
 

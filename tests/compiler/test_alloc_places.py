@@ -22,7 +22,6 @@ from compiler.schedule.residency.buffer import (
     earliest,
     place,
 )
-from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import OuterLoop
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
@@ -61,14 +60,19 @@ class Sketch(Plan):
 
     def __init__(
         self, buffers: list[TileBuffer], layers: int = 1, stores: tuple[str, ...] = (),
-        *, looped: bool = False,
+        *, looped: bool = False, constants: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         loops = (OuterLoop(0, 1),) if looped else ()
+        data = {b.key[0]: () if b.name in constants else None for b in buffers if b.key}
+        group = SimpleNamespace(
+            name="sketch", reserved={}, room=lambda role, size: size,
+            tensors={name: SimpleNamespace(data=found) for name, found in data.items()},
+        )  # fmt: skip
         for name, value in (
             ("buffers", {b.name: b for b in buffers}),
             ("layers", (None,) * layers),
             ("stores", tuple((name, "store") for name in stores)),
-            ("schedule", SimpleNamespace(group=Group((), ()), loops=loops)),
+            ("schedule", SimpleNamespace(group=group, loops=loops)),
         ):
             object.__setattr__(self, name, value)
 
@@ -121,6 +125,21 @@ def test_whatever_fits_by_its_sum_is_placed(case: tuple[Sketch, Arch]) -> None:
     taken.sort()
     assert all(a[1] <= b[0] for a, b in pairwise(taken))
     assert taken[0][0] >= 0 and taken[-1][1] <= arch.memories.local.size
+
+
+def test_small_constants_lie_behind_each_other() -> None:
+    """One load begins after 6 cycles and moves 16 B a cycle: w is too long to wait for v, but b and
+    scales are not. Where memory has no room for gaps they lie apart."""
+    sizes = {"w": (300, 0), "b": (8, 0), "scales": (8, 1), "v": (300, 1)}
+    constants = [replace(loaded(name, *size), level=0) for name, size in sizes.items()]
+    plan = Sketch([held("x", 500, 0, 1), *constants], 2, constants=tuple(sizes))
+    local = {"size": 2048, "banks": 1, "bank_width": 16, "alignment": 4}
+    places = PlaceBuffers().apply(plan, machine(local=local))
+    begins = places["w"][0]
+    assert [places[name][0] - begins for name in ("b", "scales")] == [320, 384]
+    tight = machine(local={**local, "size": 1120})
+    apart = PlaceBuffers().apply(plan, tight)
+    assert apart["b"][0] - apart["w"][0] != 320
 
 
 # Lives of buffers: in loops, what is loaded for the next tile finds room while this one ends.

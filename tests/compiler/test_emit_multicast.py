@@ -328,6 +328,17 @@ def test_what_is_free_at_once_is_one_load() -> None:
     assert pieces([loaded(0, 32 * KIB)]) == [(0, 32 * KIB, 0)]
 
 
+def test_small_loads_beside_each_other_are_one() -> None:
+    """320 bytes take as long as a load takes to begin."""
+    w, b = loaded(0, 2 * KIB, far=KIB), loaded(2 * KIB, 64, far=3 * KIB)
+    work = product(4 * KIB, 5 * KIB)
+    assert pieces([w, work, b]) == [(0, 2 * KIB + 64, KIB)]
+    assert pieces([b, w]) == [(2 * KIB, 64, 3 * KIB), (0, 2 * KIB, KIB)]
+    assert len(pieces([w, product(2 * KIB, 3 * KIB), b])) == 2
+    assert len(pieces([w, loaded(2 * KIB, 64, far=3 * KIB + 4)])) == 2
+    assert len(pieces([w, loaded(2 * KIB, 2 * KIB, far=3 * KIB)])) == 2
+
+
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
     """Another core loads the first 20 KiB of the buffer, this one the second: of these the first
     half is in use until the last step, which the place of the buffer's own first half is not."""
