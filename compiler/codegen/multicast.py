@@ -84,6 +84,12 @@ class ShareLoads(Omittable):
         """How loads reach several cores, if they do."""
         return find_multicast_route(arch, self.gain, self.room) if self.enabled else None
 
+    def staged(self, arch: Arch) -> bool:
+        """Whether parts of loads have places in shared memory on their way, which depend on the
+        steps around."""
+        way = self.multicast_route(arch)
+        return way is not None and way.staged
+
     def apply(
         self, trees: Sequence[list[Node]], arch: Arch, names: Names,
         allot: Allot = lambda buffer, size: None,

@@ -14,6 +14,7 @@ ends of tensors: their trees differ in where their parts begin off chip.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -27,6 +28,7 @@ from compiler.codegen.tile import Places, far_operand
 from compiler.geometry.boxes import Key, Range, keys_of, needs, touched
 from compiler.geometry.tile_trace import TileBoxes, TileTrace
 from compiler.plan.make_plan import Plan
+from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule_ir.layer import Layer
 from compiler.target.loops.cover import Cover, CoverProblem
 from compiler.tensor_ir.bounds import Box, union
@@ -94,15 +96,47 @@ class EmittedGroup:
     def at(self, site: GroupSite, names: Names, origins: Mapping[str, str]) -> list[list[Node]]:
         """The trees of the group at `site`, which is like this one; `origins` are the names of the
         model's nodes that make its tensors."""
-        moved = _Relocation(self.site, site, self.variables)
         names.number += self.variables
+        moved = _Relocation(self.site, site, self.variables)
         for (origin, form), work in self.works:
             names.works.setdefault((origin + moved.origins, form), work)
         for (tensor, kernel), offer in self.offers:
             own = site.tensors[self.site.tensors.index(tensor)]
             other = replace(offer, tensor=own, origin=origins[own])
             names.offers.setdefault((own, kernel), other)
+        if replace(self.site, awaited=site.awaited) == site and not self.waits:
+            return [*self.trees]  # the same group in another program
         return [[moved.node(node) for node in tree] for tree in self.trees]
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether instructions wait for other steps."""
+        return any(leaf.waited for tree in self.trees for node in tree for leaf in node.leaves)
+
+
+MOST = 512
+"""Groups whose trees are kept: some networks of several schedules."""
+
+
+@dataclass
+class EmittedGroups:
+    """Of all groups that are alike the first that was emitted for a machine, in whatever program;
+    those that were not asked for longest go first."""
+
+    alike: Outlines = field(default_factory=lambda: Outlines(values=True))
+    kept: OrderedDict[Hashable, EmittedGroup] = field(default_factory=OrderedDict, repr=False)
+
+    def get(self, key: Hashable) -> EmittedGroup | None:
+        """What was emitted of a group."""
+        if key in self.kept:
+            self.kept.move_to_end(key)
+        return self.kept.get(key)
+
+    def put(self, key: Hashable, group: EmittedGroup) -> None:
+        """Keep what was emitted."""
+        self.kept[key] = group
+        if len(self.kept) > MOST:
+            self.kept.popitem(last=False)
 
 
 def _newest(known: dict[Noted, Value], before: int) -> list[tuple[Noted, Value]]:
