@@ -233,17 +233,15 @@ class ProgramCode(OffChip):
         ]  # fmt: skip
         nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
         named = {nest.tensor: nest.origin for nest in nests}
-        asked = key, share
-        code = partial(
-            StepCode, self, number, plan=plan, around=contexts[0], origin=origins[-1][-1],
-            follows=follows,
-        )  # fmt: skip
 
         def apart(made: EmittedGroup) -> bool:
             """Whether shared loads depend on the steps around."""
             return made.waits or share.staged(self.arch)
 
-        known = self.emitted.get(asked)
+        def code() -> StepCode:
+            return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
+
+        known = self.emitted.kept.get((key, share))
         if known is None:
             before, packs = (len(names.works), len(names.offers)), self.packs[index]
             parts, alike = CoreParts(plan, packs), dict[Hashable, EmittedGroup]()
@@ -259,15 +257,15 @@ class ProgramCode(OffChip):
                 alike[form] = EmittedGroup.of(here, trees[-1:], names, *so_far)
             known = EmittedGroup.of(site, trees, names, *before)
             if not apart(known):
-                trees = multicast(code(trees)).trees
+                trees = multicast(code()).trees
                 known = EmittedGroup.of(site, trees, names, *before)
-            self.emitted.put(asked, known)
+            self.emitted.put((key, share), known)
         else:
             trees = known.at(site, names, named)
         self.alike[number] = (key[0], _scalars(plan.schedule.group)), site
         for core in range(cores):
             self._record(number, core, step)
-        return multicast(code(trees)) if apart(known) else code(trees)
+        return multicast(code()) if apart(known) else code()
 
     def _site(
         self, number: int, step: PlacedGroup

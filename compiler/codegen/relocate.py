@@ -14,7 +14,6 @@ ends of tensors: their trees differ in where their parts begin off chip.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -96,8 +95,8 @@ class EmittedGroup:
     def at(self, site: GroupSite, names: Names, origins: Mapping[str, str]) -> list[list[Node]]:
         """The trees of the group at `site`, which is like this one; `origins` are the names of the
         model's nodes that make its tensors."""
-        names.number += self.variables
         moved = _Relocation(self.site, site, self.variables)
+        names.number += self.variables
         for (origin, form), work in self.works:
             names.works.setdefault((origin + moved.origins, form), work)
         for (tensor, kernel), offer in self.offers:
@@ -120,23 +119,17 @@ MOST = 512
 
 @dataclass
 class EmittedGroups:
-    """Of all groups that are alike the first that was emitted for a machine, in whatever program;
-    those that were not asked for longest go first."""
+    """Of all groups that are alike the first that was emitted for a machine, in whatever program:
+    the latest of these."""
 
     alike: Outlines = field(default_factory=lambda: Outlines(values=True))
-    kept: OrderedDict[Hashable, EmittedGroup] = field(default_factory=OrderedDict, repr=False)
-
-    def get(self, key: Hashable) -> EmittedGroup | None:
-        """What was emitted of a group."""
-        if key in self.kept:
-            self.kept.move_to_end(key)
-        return self.kept.get(key)
+    kept: dict[Hashable, EmittedGroup] = field(default_factory=dict, repr=False)
 
     def put(self, key: Hashable, group: EmittedGroup) -> None:
-        """Keep what was emitted."""
+        """Keep what was emitted of a group."""
+        if len(self.kept) >= MOST:
+            del self.kept[next(iter(self.kept))]
         self.kept[key] = group
-        if len(self.kept) > MOST:
-            self.kept.popitem(last=False)
 
 
 def _newest(known: dict[Noted, Value], before: int) -> list[tuple[Noted, Value]]:

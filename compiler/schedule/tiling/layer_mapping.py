@@ -95,7 +95,6 @@ class MappingCache:
         resident: bool,
     ) -> ParetoFront:  # fmt: skip
         """A front, whatever the size of local memory: this machine's, or that of one like it."""
-
         alike = outlined.number, mine, near, resident
         if alike not in self.problems:
             seen = TrackedArch(self.arch)
@@ -104,16 +103,16 @@ class MappingCache:
             self.problems[alike] = seen, problem
         seen, first = self.problems[alike]
 
-        def make() -> ParetoFront:
+        def make(_: Arch) -> ParetoFront:
             ways = self._product_front if outlined.first.product else _elementwise_front
             return ways(first.of(sizes))
 
         if self.known is None:
-            return make()
+            return make(self.arch)
         named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
                  for some in (mine, near))  # fmt: skip
         key = outlined.outline, sizes, *named, resident, self.slots, self.cores, self.held_up
-        return self.known.of(key, self.arch, self.standing, lambda _: make(), seen)
+        return self.known.of(key, self.arch, self.standing, make, seen)
 
     def exactly(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,
