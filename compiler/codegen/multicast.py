@@ -233,9 +233,9 @@ def _shares(
             among = core // (means.way.reach or means.arch.core_count)
             alike.setdefault((cluster, among, *steps), []).append(core)
         sets = {}
-        for cores in alike.values():
+        for cores in (cores for cores in alike.values() if len(cores) > 1):
             made = [means.parts(items, tuple(cores)) for _, items in by_core[cores[0]]]
-            if len(cores) > 1 and any(made):
+            if any(made):
                 sets[tuple(cores)] = max(parts.bytes for parts in made if parts is not None)
         for share in _allocate_shares(buffer, sets, means, allot):
             shares.setdefault(buffer, {}).update(dict.fromkeys(share.cores, share))
