@@ -65,6 +65,8 @@ class Context:
     observe: Observer = unobserved
     decisions: Decisions | None = None
     """Schedules that were chosen before."""
+    known: GroupCosts | None = None
+    """What is known of groups on this machine with whatever passes; None: nothing."""
     prices: Prices | None = None
     """What groups are expected to cost when they are formed; None: their `costs`."""
     functions: NestGraph | None = None
@@ -90,6 +92,8 @@ class Context:
     @cached_property
     def costs(self) -> GroupCosts:
         """Prices and schedules of groups on this machine with these options."""
+        if self.known is not None:
+            return self.known.with_stages(self.stages)
         fronts = None if self.decisions is None else self.decisions.fronts
         return GroupCosts(self.arch, self.stages, fronts)
 

@@ -40,7 +40,6 @@ from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
 from compiler.passes import Pass, run_passes
 from compiler.schedule.residency.table import added
-from compiler.schedule.tracking import TrackedArch
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.symbolic.infer_from_samples import SymbolicModel, for_lengths
@@ -227,8 +226,8 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     if (known := decisions.of(key, ctx.arch)) is not None:
         steps = apply_tree(known.tree, graph, parts, ctx.costs, known.expected)
         return ctx.scheduled(network, steps, known.notes)
-    tracked = TrackedArch(ctx.arch)
-    schedule = search_schedule(network, replace(ctx, arch=tracked.machine))
+    tracked, costs = decisions.on(ctx.arch, ctx.stages)
+    schedule = search_schedule(network, replace(ctx, arch=tracked.machine, known=costs))
     decision = decision_of(graph, schedule.steps, schedule.notes)
     decisions.store(key, dict(tracked.noted), decision)
     return schedule
@@ -368,14 +367,15 @@ def emit(
 def emit_program(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) -> ProgramCode:
     """The program of a schedule as it is; TooFewTokens, or DoesNotFit where DRAM is too small."""
     code = place_off_chip(schedule, ctx, inferences)
-    for step in code.emit_steps():
-        code.append(hand_over(multicast(step, ctx), ctx))
+    for step in code.emit_steps(ctx.stages.share, partial(multicast, ctx=ctx)):
+        code.append(hand_over(step, ctx))
     return order_instructions(synchronize(split_loads(code, ctx), ctx), ctx)
 
 
 def place_off_chip(schedule: ScheduledNetwork, ctx: Context, inferences: int) -> ProgramCode:
     """Constants packed, and addresses in DRAM and shared memory for all that lies there."""
-    return ProgramCode.of(schedule.search.graph, ctx.arch, schedule.steps, inferences)
+    search = schedule.search
+    return ProgramCode.of(search.graph, ctx.arch, schedule.steps, inferences, search.costs.emitted)
 
 
 def multicast(step: StepCode, ctx: Context) -> StepCode:

@@ -84,6 +84,12 @@ class ShareLoads(Omittable):
         """How loads reach several cores, if they do."""
         return find_multicast_route(arch, self.gain, self.room) if self.enabled else None
 
+    def staged(self, arch: Arch) -> bool:
+        """Whether parts of loads have places in shared memory on their way, which depend on the
+        steps around."""
+        way = self.multicast_route(arch)
+        return way is not None and way.staged
+
     def apply(
         self, trees: Sequence[list[Node]], arch: Arch, names: Names,
         allot: Allot = lambda buffer, size: None,
@@ -227,9 +233,9 @@ def _shares(
             among = core // (means.way.reach or means.arch.core_count)
             alike.setdefault((cluster, among, *steps), []).append(core)
         sets = {}
-        for cores in alike.values():
+        for cores in (cores for cores in alike.values() if len(cores) > 1):
             made = [means.parts(items, tuple(cores)) for _, items in by_core[cores[0]]]
-            if len(cores) > 1 and any(made):
+            if any(made):
                 sets[tuple(cores)] = max(parts.bytes for parts in made if parts is not None)
         for share in _allocate_shares(buffer, sets, means, allot):
             shares.setdefault(buffer, {}).update(dict.fromkeys(share.cores, share))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -20,9 +20,9 @@ from compiler.codegen.constants import PackedWeights, constants_of, packed_by_st
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.kernels import Offer
 from compiler.codegen.legalize import Names
-from compiler.codegen.multicast import Stage, tokens_between
+from compiler.codegen.multicast import ShareLoads, Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
-from compiler.codegen.relocate import CoreParts, EmittedGroup, GroupSite
+from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
@@ -34,7 +34,6 @@ from compiler.numerics.recipe import Stage as ComputedStep
 from compiler.numerics.recipe import VerificationPlan
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
-from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.demand import Demanded, demanded
@@ -111,26 +110,26 @@ class ProgramCode(OffChip):
     between: tuple[dict[str, int], ...] = ()
     """Of each core, tokens that others give it."""
     tiles: tuple[TileKind, ...] = ()
-    _alike: Outlines = field(default_factory=lambda: Outlines(values=True))
+    emitted: EmittedGroups = field(default_factory=EmittedGroups)
+    """Groups of this and of other programs for the machine."""
     alike: dict[int, tuple[Hashable, GroupSite]] = field(default_factory=dict)
     """By step, what all have in common that do the same with other values, and where it stands."""
-    _emitted: dict[Hashable, EmittedGroup] = field(default_factory=dict)
-    """Of all groups that are alike the first."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
     _passed: dict[tuple[object, ...], int] = field(default_factory=dict)
     _stages: dict[str, tuple[int, LiveRange]] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, graph: NestGraph, arch: Arch, steps: Sequence[Step], inferences: int = 1
-    ) -> ProgramCode:
+        cls, graph: NestGraph, arch: Arch, steps: Sequence[Step], inferences: int,
+        emitted: EmittedGroups,
+    ) -> ProgramCode:  # fmt: skip
         """Constants packed, and everything off chip with an address; no instructions yet."""
         packs = packed_by_step(steps)
         plans = {n: s.plan for n, s in enumerate(steps) if isinstance(s, PlacedGroup)}
         cores: list[list[Node]] = [[] for _ in range(arch.core_count)]
         code = cls(
             graph, arch, steps, constants_of(graph, steps, packs), inferences, packs,
-            following(plans, graph.registers), cores,
+            following(plans, graph.registers), cores, emitted=emitted,
         )  # fmt: skip
         code.check()
         code.buffers.extend(code.memory_map())
@@ -200,15 +199,21 @@ class ProgramCode(OffChip):
             for name in computed_step(step).stored
         )
 
-    def emit_steps(self) -> Iterator[StepCode]:
-        """The trees of each step, one after another: loop variables are numbered in this order."""
+    def emit_steps(
+        self, share: ShareLoads, multicast: Callable[[StepCode], StepCode]
+    ) -> Iterator[StepCode]:
+        """The trees of each step, one after another: loop variables are numbered in this order;
+        `multicast` shares loads as `share` says."""
         for number, step in enumerate([*self.steps] * self.inferences):
             if isinstance(step, PlacedGroup):
-                yield self._emit_group(number, step)
+                yield self._emit_group(number, step, share, multicast)
             elif step.pick is None:
                 yield StepCode(self, number, [[self._host_call(number, step)]])
 
-    def _emit_group(self, number: int, step: PlacedGroup) -> StepCode:
+    def _emit_group(
+        self, number: int, step: PlacedGroup, share: ShareLoads,
+        multicast: Callable[[StepCode], StepCode],
+    ) -> StepCode:  # fmt: skip
         plan, names, index = step.plan, self.names, number % len(self.steps)
         follows, cores = self.following[index], len(plan.schedule.parts)
         key, site = self._site(number, step)
@@ -228,7 +233,15 @@ class ProgramCode(OffChip):
         ]  # fmt: skip
         nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
         named = {nest.tensor: nest.origin for nest in nests}
-        known = self._emitted.get(key)
+
+        def apart(made: EmittedGroup) -> bool:
+            """Whether shared loads depend on the steps around."""
+            return made.waits or share.staged(self.arch)
+
+        def code() -> StepCode:
+            return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
+
+        known = self.emitted.kept.get((key, share))
         if known is None:
             before, packs = (len(names.works), len(names.offers)), self.packs[index]
             parts, alike = CoreParts(plan, packs), dict[Hashable, EmittedGroup]()
@@ -242,13 +255,17 @@ class ProgramCode(OffChip):
                 so_far = len(names.works), len(names.offers)
                 trees.append(GroupEmitter(around, plan, packs, origins, follows, core).nodes())
                 alike[form] = EmittedGroup.of(here, trees[-1:], names, *so_far)
-            self._emitted[key] = EmittedGroup.of(site, trees, names, *before)
+            known = EmittedGroup.of(site, trees, names, *before)
+            if not apart(known):
+                trees = multicast(code()).trees
+                known = EmittedGroup.of(site, trees, names, *before)
+            self.emitted.put((key, share), known)
         else:
             trees = known.at(site, names, named)
         self.alike[number] = (key[0], _scalars(plan.schedule.group)), site
         for core in range(cores):
             self._record(number, core, step)
-        return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
+        return multicast(code()) if apart(known) else code()
 
     def _site(
         self, number: int, step: PlacedGroup
@@ -258,7 +275,7 @@ class ProgramCode(OffChip):
         plan, index = step.plan, number % len(self.steps)
         follows = self.following[index]
         schedule, buffers = plan.schedule, tuple(plan.buffers)
-        outline, tensors, far = self._alike.with_names(schedule.group)
+        outline, tensors, far = self.emitted.alike.with_names(schedule.group)
         packed = (pack for pack in self.packs[index] if pack is not None)
         far += tuple(name for pack in packed for name in pack.buffers)
         places = tuple(map(self._place, far))

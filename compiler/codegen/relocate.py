@@ -27,6 +27,7 @@ from compiler.codegen.tile import Places, far_operand
 from compiler.geometry.boxes import Key, Range, keys_of, needs, touched
 from compiler.geometry.tile_trace import TileBoxes, TileTrace
 from compiler.plan.make_plan import Plan
+from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule_ir.layer import Layer
 from compiler.target.loops.cover import Cover, CoverProblem
 from compiler.tensor_ir.bounds import Box, union
@@ -102,7 +103,33 @@ class EmittedGroup:
             own = site.tensors[self.site.tensors.index(tensor)]
             other = replace(offer, tensor=own, origin=origins[own])
             names.offers.setdefault((own, kernel), other)
+        if replace(self.site, awaited=site.awaited) == site and not self.waits:
+            return [*self.trees]  # the same group in another program
         return [[moved.node(node) for node in tree] for tree in self.trees]
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether instructions wait for other steps."""
+        return any(leaf.waited for tree in self.trees for node in tree for leaf in node.leaves)
+
+
+MOST = 512
+"""Groups whose trees are kept: some networks of several schedules."""
+
+
+@dataclass
+class EmittedGroups:
+    """Of all groups that are alike the first that was emitted for a machine, in whatever program:
+    the latest of these."""
+
+    alike: Outlines = field(default_factory=lambda: Outlines(values=True))
+    kept: dict[Hashable, EmittedGroup] = field(default_factory=dict, repr=False)
+
+    def put(self, key: Hashable, group: EmittedGroup) -> None:
+        """Keep what was emitted of a group."""
+        if len(self.kept) >= MOST:
+            del self.kept[next(iter(self.kept))]
+        self.kept[key] = group
 
 
 def _newest(known: dict[Noted, Value], before: int) -> list[tuple[Noted, Value]]:

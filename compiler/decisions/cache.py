@@ -16,16 +16,18 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import ReferenceType, ref
 
 from pydantic import TypeAdapter
 
+from compiler.decisions.group_costs import GroupCosts
 from compiler.decisions.text.apply import Expected
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
 from compiler.schedule.tiling.layer_mapping import ParetoFront
-from compiler.schedule.tracking import Field, TrackedCache, read_again
+from compiler.schedule.tracking import Field, TrackedArch, TrackedCache, read_again
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from compiler.tensor_ir.text import print_graph
@@ -104,6 +106,22 @@ class Decisions:
     """How layers are cut, which machines share whose schedules differ; in memory alone."""
     fields: dict[str, tuple[Field, ...]] = field(default_factory=dict, repr=False)
     """By the first two parts of a name."""
+    latest: tuple[Arch, TrackedArch, ReferenceType[GroupCosts]] | None = field(
+        default=None, repr=False
+    )
+    """The last machine that was searched for, and what groups take there as long as a program of
+    that search is at hand."""
+
+    def on(self, arch: Arch, stages: Stages) -> tuple[TrackedArch, GroupCosts]:
+        """A machine whose fields are noted as they are read, and what groups take there: programs
+        for one machine share what is known of them, and are said to have read what all did."""
+        known = None if self.latest is None or self.latest[0] is not arch else self.latest[2]()
+        if self.latest is not None and known is not None:
+            return self.latest[1], known.with_stages(stages)
+        tracked = TrackedArch(arch)
+        costs = GroupCosts(tracked.machine, stages, self.fronts)
+        self.latest = arch, tracked, ref(costs)
+        return tracked, costs
 
     def key(
         self, graph: NestGraph, parts: Sequence[Layer | HostNode], stages: Stages

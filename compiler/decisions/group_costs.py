@@ -11,10 +11,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from compiler.codegen.relocate import EmittedGroups
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
 from compiler.plan.make_plan import Plan
-from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
@@ -41,12 +41,12 @@ class GroupCosts:
         self.search = self.stages.tile.together(self.arch, self.stages.plan.slots, self.way)
         self.search.fronts = self.fronts
         self.cores, self.facts = self.search.cores, self.search.facts
+        self.emitted = EmittedGroups()
         self._known: dict[int, list[Schedule]] = {}
         self._scores: dict[int, float] = {}
         self._best: dict[int, Estimate] = {}
         self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
-        self._alike = Outlines(values=True)
         self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
         """Of groups that are alike the first, with its tensors."""
 
@@ -59,9 +59,16 @@ class GroupCosts:
         return self.with_stages(replace(self.stages, plan=replace(plan, slots=1)))
 
     def with_stages(self, stages: Stages) -> GroupCosts:
-        """Those of other passes."""
+        """Those of other passes, which share what does not depend on any that is another."""
+        if stages == self.stages:
+            return self
         other = GroupCosts(self.arch, stages, self.fronts)
+        if other.search.asks == self.search.asks:
+            other.search, other.facts = self.search, self.facts
         other.search.memory = self.search.memory  # walks depend on no option
+        if stages.plan == self.stages.plan:
+            other._plans = self._plans
+        other.emitted = self.emitted
         return other
 
     def with_slots(self, slots: int | None) -> GroupCosts:
@@ -175,7 +182,7 @@ class GroupCosts:
 
     def _plan(self, schedule: Schedule) -> Plan:
         """The plan of a schedule; equal layers are planned once."""
-        outline, names, _ = self._alike.with_names(schedule.group)
+        outline, names, _ = self.emitted.alike.with_names(schedule.group)
         layers = [(tiled.loops, tiled.parts, tiled.resident) for tiled in schedule.layers]
         key = outline, schedule.parts, schedule.loops, tuple(layers)
         if key in self._plans:

@@ -156,7 +156,7 @@ class TrackedCache(Generic[Value]):
 
     def of(
         self, key: Hashable, arch: Arch, standing: dict[int, Hashed],
-        make: Callable[[Arch], Value],
+        make: Callable[[Arch], Value], seen: TrackedArch | None = None,
     ) -> Value:  # fmt: skip
         """The value of `make` for a machine, made once for all that are alike to it.
 
@@ -165,6 +165,7 @@ class TrackedCache(Generic[Value]):
             arch: the machine.
             standing: of this machine, what stands in each of `read`; it is filled in.
             make: makes the value from the machine that it is given.
+            seen: that of values which have read the same; default: a new one.
         """
         asked = Hashed(key)
         for number, fields in enumerate(self.read):
@@ -175,9 +176,9 @@ class TrackedCache(Generic[Value]):
                 self.kept.move_to_end(name)
                 self.found += 1
                 return self.kept[name]
-        seen = TrackedArch(arch)
+        seen, last = seen or TrackedArch(arch), seen is None
         value = make(seen.machine)
-        noted = dict(sorted(seen.freeze().items()))
+        noted = dict(sorted((seen.freeze() if last else seen.noted).items()))
         if tuple(noted) not in self.read:
             self.read.append(tuple(noted))
         number = self.read.index(tuple(noted))

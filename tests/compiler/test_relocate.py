@@ -3,8 +3,9 @@ trees of the others are that one's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,18 +15,24 @@ from machines import NAMED
 from networks import Net
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.api import CompileOptions, CompileResult, compile_model
+from archgen.schema import load_arch
+from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.kernels import KERNELS, Kernel, Part
 from compiler.codegen.nodes import Node
 from compiler.codegen.program import ProgramCode
+from compiler.context import ScheduledNetwork
+from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
 from compiler.frontend.operators.body import Declined
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
+from compiler.pipeline import emit_program, replace_steps
 from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.tiling.choose_tiles import GroupSearch
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
 from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_program
@@ -155,3 +162,62 @@ def test_programs_are_those_of_cores_each_emitted(
     one, other = (replace(made.program, constants=()) for made in (moved, each))
     assert print_program(one) == print_program(other)
     assert (moved.works, moved.kernels) == (each.works, each.kernels)
+
+
+def widened() -> onnx.ModelProto:
+    """Few pixels of many channels, that all cores load as a whole."""
+    net, small = Net(quantized=False), (0, 0, 0, 0)
+    x = net.op("Relu", conv(net, net.input(1, 512, 7, 7), 512, (1, 1), pads=small))
+    y, z = (net.op("Relu", conv(net, x, 2048, (1, 1), pads=small)) for _ in range(2))
+    return net.model(net.op("Add", y, z))
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "stages"),
+    [
+        *((name, convolved, Stages()) for name in NAMED),
+        ("joined", recurrent, Stages()),
+        ("stcp920", widened, STAGES),  # cores share loads that wait for other steps
+    ],
+)
+def test_a_group_that_was_emitted_alone_is_not_emitted_again(
+    name: str, network: Callable[[], onnx.ModelProto], stages: Stages,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    arch, dtype = (NAMED[name], "fp32") if name in NAMED else (load_arch(name), "fp16")
+    made = compile_model(network(), arch, CompileOptions(dtype=dtype, stages=stages))
+    search = made.search
+    assert search is not None
+    search.costs.emitted.kept.clear()
+    alone = replace(search, graph=replace(search.graph, steps=(), inputs=(), outputs=()))
+    for step in made.steps:
+        if isinstance(step, PlacedGroup):
+            emit_program(ScheduledNetwork(alone, (step,)), search.context)
+    monkeypatch.setattr(GroupEmitter, "nodes", None)
+    for _ in range(2):  # the second time with the same variables
+        again = replace_steps(made, made.steps)
+        one, other = (replace(each.program, constants=()) for each in (made, again))
+        assert print_program(one) == print_program(other)
+        assert one == other and made.works == again.works
+
+
+def test_programs_for_one_machine_share_what_layers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, arch, decisions = prepared(convolved(), "net"), NAMED["wide"], Decisions()
+    options = CompileOptions(dtype="fp32")
+    asked: list[int] = []
+    price = GroupSearch._priced_loops
+
+    def counted(self: GroupSearch, group: Group, splits: Sequence[Any]) -> Any:
+        asked.extend(map(len, splits))
+        return price(self, group, splits)
+
+    monkeypatch.setattr(GroupSearch, "_priced_loops", counted)
+    apart = replace(options, stages=STAGES)
+    each = compile_model(model, arch, apart)
+    several, asked[:] = len(asked), []
+    first = compile_model(model, arch, options, decisions=decisions)
+    own, asked[:] = len(asked), []
+    shared = compile_model(model, arch, apart, decisions=decisions)
+    assert len(asked) < several / 2 and own and first.search is not None
+    assert print_program(shared.program) == print_program(each.program)
+    assert shared.search is not None and shared.search.costs.stages == STAGES

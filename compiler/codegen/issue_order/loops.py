@@ -94,7 +94,7 @@ class LoopOrder:
         size = sum(atom.cost.size for atom in self.body)
         for schedule in self._candidates(starts, period, distance):
             fits = schedule.ahead < self.loop.count and schedule.ahead * size <= GROWTH
-            if not fits or not self.legal(schedule):
+            if schedule == plain or not fits or not self.legal(schedule):
                 continue
             end, pace = self._played(schedule)
             price = end * PAYS + schedule.ahead * cycles

@@ -132,6 +132,8 @@ def merge_staging_lanes(body: Sequence[IssueUnit]) -> list[IssueUnit]:
     """`body` with one lane for each engine that has a token in more than one: what a token keeps in
     order is told by its count alone."""
     users: dict[str, set[str]] = {}
+    if not any(lane.endswith(STAGED) for atom in body for lane in atom.cost.lanes):
+        return list(body)
     for atom in body:
         for name, _ in (*atom.cost.waits, *atom.cost.signals):
             users.setdefault(name, set()).update(atom.cost.lanes)
@@ -168,8 +170,13 @@ def far_loads(item: Instruction, arch: Arch) -> dict[str, float]:
 
 def users_of(streams: Sequence[Sequence[Item]], arch: Arch) -> dict[int, int]:
     """Origin -> streams of `streams` that copy from or to memory off chip for it."""
+
+    def far(item: Instruction) -> bool:
+        sides = item.reads(), item.writes()
+        return any(operand.memory in OFF_CHIP for side in sides for operand in side)
+
     copied = (
-        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far_loads(i, arch)}
+        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far(i)}
         for stream in streams
     )
     return Counter(origin for origins in copied for origin in origins)

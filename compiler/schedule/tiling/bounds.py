@@ -31,6 +31,8 @@ class LowerBounds:
     """Of all layers of one outline, cycles of the matrix and of the vector engine."""
     boxes: dict[tuple[int, Sizes], tuple[float, float]] = field(default_factory=dict)
     """The same for a part of the result."""
+    problems: dict[int, TilingProblem] = field(default_factory=dict)
+    """Of all parts of layers of one outline one."""
 
     def __post_init__(self) -> None:
         self._whole = Latest(self._work_and_bytes)
@@ -94,7 +96,10 @@ class LowerBounds:
         return self.products[number]
 
     def _problem(self, layer: Layer, sizes: Sizes) -> TilingProblem:
-        return TilingProblem(layer, self.arch, sizes, Cores(1), self.slots)
+        number = self.outlines.layer(layer).number
+        if number not in self.problems:
+            self.problems[number] = TilingProblem(layer, self.arch, sizes, Cores(1), self.slots)
+        return self.problems[number].of(sizes)
 
 
 def _dram_tensors(group: Group) -> set[str]:

@@ -10,7 +10,7 @@ ones while that pays, and the best are taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -129,6 +129,11 @@ class GroupSearch:
         self.shares: dict[Cores, MappingCache] = {}
         self.ways: dict[tuple[int, frozenset[str], Parts], list[Way]] = {}
         """Of layers that are alike, by what lies in shared memory and by split."""
+
+    @property
+    def asks(self) -> Hashable:
+        """What decides, on one machine, how groups are cut."""
+        return self.tiles, self.slots, self.way
 
     def alone(self, group: Group, planned: Callable[[Schedule, Arch], object]) -> Schedule:
         """The cheapest schedule of one layer for which `planned` finds room; DoesNotFit with the

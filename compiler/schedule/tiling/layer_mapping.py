@@ -18,7 +18,7 @@ from compiler.schedule.fusion.partition import Outlined, Outlines
 from compiler.schedule.tiling.candidates import choices, loop_maker
 from compiler.schedule.tiling.elementwise_tiling import price_elementwise, priced_slabs
 from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
-from compiler.schedule.tracking import Hashed, TrackedCache
+from compiler.schedule.tracking import Hashed, TrackedArch, TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.group_facts import LayerFacts
@@ -70,6 +70,8 @@ class MappingCache:
     """Fronts of any machines."""
     standing: dict[int, Hashed] = field(default_factory=dict)
     """What stands in fields of this one, for `known`."""
+    problems: dict[object, tuple[TrackedArch, TilingProblem]] = field(default_factory=dict)
+    """Of fronts that differ in sizes alone the first, and what was read for them."""
 
     def front(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool,
@@ -93,18 +95,24 @@ class MappingCache:
         resident: bool,
     ) -> ParetoFront:  # fmt: skip
         """A front, whatever the size of local memory: this machine's, or that of one like it."""
-
-        def make(arch: Arch) -> ParetoFront:
+        alike = outlined.number, mine, near, resident
+        if alike not in self.problems:
+            seen = TrackedArch(self.arch)
+            arch = self.arch if self.known is None else seen.machine
             problem = self._problem(outlined.first, sizes, mine, near, resident, arch)
+            self.problems[alike] = seen, problem
+        seen, first = self.problems[alike]
+
+        def make(_: Arch) -> ParetoFront:
             ways = self._product_front if outlined.first.product else _elementwise_front
-            return ways(problem)
+            return ways(first.of(sizes))
 
         if self.known is None:
             return make(self.arch)
         named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
                  for some in (mine, near))  # fmt: skip
         key = outlined.outline, sizes, *named, resident, self.slots, self.cores, self.held_up
-        return self.known.of(key, self.arch, self.standing, make)
+        return self.known.of(key, self.arch, self.standing, make, seen)
 
     def exactly(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,

@@ -79,6 +79,10 @@ class TilePrices(NamedTuple):
         return Estimate(*map(float, (*self[:4], moved, self.need, self.lead, self.rest)))
 
 
+_SIZELESS = "found", "vector_works", "left_axes", "source", "weight", "padded", "others", "taps"
+"""What is worked out of a problem and depends on no sizes."""
+
+
 @dataclass(frozen=True)
 class TilingProblem:
     """One layer on one split, or on several: what all candidates have in common."""
@@ -97,10 +101,24 @@ class TilingProblem:
     shared: frozenset[str] = frozenset()
     """Tensors that are loaded from shared memory, or stored there; all others: DRAM."""
 
+    def of(self, box: tuple[int, ...]) -> TilingProblem:
+        """The same with other sizes; what does not depend on them is not worked out again."""
+        if box == self.box:
+            return self
+        found = replace(self, box=box)
+        known = self.__dict__
+        found.__dict__.update({name: known[name] for name in _SIZELESS if name in known})
+        return found
+
     @cached_property
     def found(self) -> Roles:
         """What the loops of the product are for."""
         return roles(self.layer.head)
+
+    @cached_property
+    def left_axes(self) -> tuple[int, ...]:
+        """Axes of the left operand on chip, slowest first."""
+        return left_order(self.source, self.layer.head, self.arch)
 
     @cached_property
     def vector_works(self) -> tuple[VectorWork, ...]:
@@ -491,7 +509,7 @@ class _Candidates:
             count, around = self.left
             alike = problem.alike(left, True, around)
             way = problem.load(left.tensor, matrix.input if array else "local", alike)
-            order = left_order(problem.source, self.head, self.arch) if array else ()
+            order = problem.left_axes if array else ()
             once = way.box(problem.source, _extents(left, self._size), order)
             yield RepeatedTransfer(way, count, once)
         if problem.loads_weights:
@@ -685,7 +703,7 @@ class _Candidates:
         tap, k, depth = joining(self.head, matrix), self.found.k, self.choice.k
         if tap is None or k is None or problem.weight.data is None:
             return 1
-        order = left_order(source, self.head, self.arch)
+        order = problem.left_axes
         last = next(a for a, at in enumerate(self.head.operands[0].index) if at.coefficient(k))
         # A buffer holds the whole window, however narrow the tensor.
         moving = [axis for axis in order if source.shape[axis] > 1 or axis in (tap.axis, last)]
