@@ -181,7 +181,7 @@ class Detached:
         return {name: values[name] for name in wanted}
 
 
-_PART = 1 << 28
+_PART = 1 << 27
 """Bytes of weights that ONNX Runtime has at once, or those of one node."""
 _NO_ARRAYS = ("Sequence", "SplitToSequence", "Optional")
 """How names of operators begin whose results cannot be handed from model to model."""

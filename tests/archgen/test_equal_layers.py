@@ -109,7 +109,7 @@ def test_quantized_layers_are_equal_if_each_has_its_own_numbers(tmp_path: Path, 
         number = getattr(own.writes()[0], field)
         assert number != getattr(other.writes()[0], field)
         target: Any = replace(other.writes()[0], **{field: number})
-        changed: Any = replace(other, dst=target)
+        changed = replace(other, dst=target)  # type: ignore[call-arg]
 
         def put(item: Item) -> Item:
             if isinstance(item, Loop):
