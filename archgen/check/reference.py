@@ -123,7 +123,7 @@ class Detached:
 
     def __init__(self, light: onnx.ModelProto, proto: onnx.ModelProto) -> None:
         self._light, self._proto = light, proto
-        self._session: onnxruntime.InferenceSession | None = None
+        self._session: Callable[[Sequence[str], Mapping[str, Array]], list[Array]] | None = None
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs by name. Raises ``ModelError`` when ONNX Runtime refuses the model or the
@@ -134,7 +134,7 @@ class Detached:
         names = [value.name for value in light.graph.output]
         try:
             self._session = self._session or _detached_session(light, proto)
-            results = self._session.run(names, dict(feeds))
+            results = self._session(names, feeds)
         except (*ORT_ERRORS, ValueError) as mistake:
             if is_refusal(mistake):
                 raise MemoryError(str(mistake)) from mistake
@@ -181,7 +181,7 @@ class Detached:
         return {name: values[name] for name in wanted}
 
 
-_PART = 1 << 28
+_PART = 1 << 27
 """Bytes of weights that ONNX Runtime has at once, or those of one node."""
 _NO_ARRAYS = ("Sequence", "SplitToSequence", "Optional")
 """How names of operators begin whose results cannot be handed from model to model."""
@@ -244,22 +244,32 @@ def lacks_kernels(proto: onnx.ModelProto) -> bool:
 
 def _detached_session(
     light: onnx.ModelProto, proto: onnx.ModelProto
-) -> onnxruntime.InferenceSession:
-    """A session of ``light`` that reads the weights where ``proto`` has them."""
-    outside = {t.name for t in light.graph.initializer if t.data_location == TensorProto.EXTERNAL}
+) -> Callable[[Sequence[str], Mapping[str, Array]], list[Array]]:
+    """Runs ``light`` with the weights that ``proto`` has elsewhere. ONNX Runtime copies constants,
+    so real numbers, which no kernel asks to be constant, are given as inputs, where they are."""
+    outside = {t.name: t for t in light.graph.initializer if is_outside(t)}
     weights = {
-        tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            np.ascontiguousarray(numbers_in(tensor)), tensor.data_type
-        )
+        tensor.name: np.ascontiguousarray(numbers_in(tensor))
         for tensor in proto.graph.initializer
         if tensor.name in outside
     }
+    fed = {name: values for name, values in weights.items() if values.dtype.kind == "f"}
+    ports = {port.name for port in light.graph.input}
+    light = copied(light, initializer=(t for t in light.graph.initializer if t.name not in fed))
+    light.graph.input.extend(port_of(n, fed[n]) for n in fed if n not in ports)
     options = _options()
     options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
-    options.add_external_initializers(list(weights), list(weights.values()))
-    return onnxruntime.InferenceSession(
+    held = {
+        name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(values, tensor.data_type)
+        for name, tensor in outside.items()
+        for values in (weights[name],)
+        if name not in fed
+    }
+    options.add_external_initializers(list(held), list(held.values()))
+    session = onnxruntime.InferenceSession(
         with_exact_products(light).SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+    return lambda names, feeds: session.run(names, {**fed, **feeds})
 
 
 def check_declared(

@@ -112,8 +112,12 @@ class ProgramCode(OffChip):
     tiles: tuple[TileKind, ...] = ()
     emitted: EmittedGroups = field(default_factory=EmittedGroups)
     """Groups of this and of other programs for the machine."""
+    _bare: Outlines = field(default_factory=lambda: Outlines(values=True, bare=True))
+    _classes: dict[Hashable, Hashable] = field(default_factory=dict)
+    """What groups depend on without the numbers of encodings and clips, by the same with them."""
     alike: dict[int, tuple[Hashable, GroupSite]] = field(default_factory=dict)
-    """By step, what all have in common that do the same with other values, and where it stands."""
+    """By step, what all have in common that do the same with other values and encodings, and where
+    it stands."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
     _passed: dict[tuple[object, ...], int] = field(default_factory=dict)
     _stages: dict[str, tuple[int, LiveRange]] = field(default_factory=dict)
@@ -244,17 +248,17 @@ class ProgramCode(OffChip):
         known = self.emitted.kept.get((key, share))
         if known is None:
             before, packs = (len(names.works), len(names.offers)), self.packs[index]
-            parts, alike = CoreParts(plan, packs), dict[Hashable, EmittedGroup]()
+            parts, same = CoreParts(plan, packs), dict[Hashable, EmittedGroup]()
             trees = []
             for core in range(cores):
                 around = contexts[core // self.arch.cores]
                 form, here = self._core_site(number, parts, core, around, site)
-                if (other := alike.get(form)) is not None:
+                if (other := same.get(form)) is not None:
                     trees += other.at(here, names, named)
                     continue
                 so_far = len(names.works), len(names.offers)
                 trees.append(GroupEmitter(around, plan, packs, origins, follows, core).nodes())
-                alike[form] = EmittedGroup.of(here, trees[-1:], names, *so_far)
+                same[form] = EmittedGroup.of(here, trees[-1:], names, *so_far)
             known = EmittedGroup.of(site, trees, names, *before)
             if not apart(known):
                 trees = multicast(code()).trees
@@ -262,14 +266,18 @@ class ProgramCode(OffChip):
             self.emitted.put((key, share), known)
         else:
             trees = known.at(site, names, named)
-        self.alike[number] = (key[0], _scalars(plan.schedule.group)), site
+        alike = self._classes.get(key[0])
+        if alike is None:
+            bare, *_ = self._bare.with_names(plan.schedule.group)
+            alike = self._classes[key[0]] = (bare, *key[0][1:])
+        self.alike[number] = (alike, _scalars(plan.schedule.group)), site
         for core in range(cores):
             self._record(number, core, step)
         return multicast(code()) if apart(known) else code()
 
     def _site(
         self, number: int, step: PlacedGroup
-    ) -> tuple[tuple[Hashable, tuple[int, ...]], GroupSite]:
+    ) -> tuple[tuple[tuple[Hashable, ...], tuple[int, ...]], GroupSite]:
         """What a group's trees depend on but for names and numbers, of which the order is the last;
         and what these are."""
         plan, index = step.plan, number % len(self.steps)
@@ -601,8 +609,9 @@ def recipe(
 
 
 def _scalars(group: Group) -> tuple[tuple[float, ...], ...]:
-    """Constants of one element, which are no weights but attributes."""
-    read = dict.fromkeys(a.tensor for layer in group.layers for n in layer.nests for a in n.reads)
+    """Constants of one element, which are no weights or encodings but attributes."""
+    nests = [nest for layer in group.layers for nest in layer.nests]
+    read = dict.fromkeys(a.tensor for n in nests for a in n.reads if a is not n.multiplier)
     data = (group.tensors[name].data for name in read if group.tensors[name].elements == 1)
     return tuple(tuple(np.ravel(each).tolist()) for each in data if each is not None)
 

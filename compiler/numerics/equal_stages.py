@@ -7,26 +7,27 @@ alone computes, and the last one starts from its values at that depth:
     program     a  B1 B2  .  .  .  .  B7  c        B3 to B6 are skipped
     reference                         ^ what B6 stores for others
 
-Steps are equal if their instructions are, and if each reads what the step so many steps before it
-reads: the same tensor, or what is made so many steps later. What passes from skipped steps to
-executed ones has to lie in memory as a value of the model, else nothing is skipped.
+Steps are equal if their instructions are, but for scales, zero points and clips, which are as each
+step's own operators say; and if each reads what the step so many steps before it reads: the same
+tensor, or what is made so many steps later. What passes from skipped steps to executed ones has to
+lie in memory as a value of the model, else nothing is skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
 from compiler.numerics.provenance import SourceValue
 from compiler.numerics.recipe import Stage, VerificationPlan
-from compiler.tensor_ir.nest import Array, NestGraph
+from compiler.tensor_ir.nest import Array, Nest, NestGraph
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.element_types import FLOATS
 from simmodel.program.program import Program
-from simmodel.verify.repeats import Starts, unlike
+from simmodel.verify.repeats import UNCODED, Numbers, Starts, unlike
 
 EXECUTED = 3
 """Instances of equal layers that are executed: the first, the second and the last."""
@@ -42,6 +43,10 @@ class SkippedStages:
     """The steps, and the one of the second instance that each is like."""
     starts: Mapping[int, Starts] = field(default_factory=dict)
     """Where the tensors of either lie."""
+    executed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """By twin, the same step of the first instance and of the last."""
+    encodings: Mapping[int, Sequence[Numbers]] = field(default_factory=dict)
+    """By step, what its operators say of encodings and clips."""
     given: Mapping[str, SourceValue] = field(default_factory=dict)
     """Tensor -> the value of the model that it is given."""
     lacking: frozenset[str] = frozenset()
@@ -53,7 +58,7 @@ class SkippedStages:
 
     def proved_in(self, program: Program) -> bool:
         """Whether all that is skipped does in `program` what its twin does."""
-        return not unlike(program, self.twins, self.starts)
+        return not unlike(program, self.twins, self.starts, self.encodings, self.executed)
 
     def given_by(self, stage: Stage) -> list[str]:
         """Tensors of a skipped stage that are given."""
@@ -94,6 +99,10 @@ class _EqualLayers:
     def twin(self, number: int) -> int:
         """The stage of the second instance that another one's is like."""
         return self.first + self.period + (number - self.first) % self.period
+
+    def executed(self, twin: int) -> tuple[int, int]:
+        """The same stage of the first instance and of the last."""
+        return twin - self.period, twin + (self.count - EXECUTED + 1) * self.period
 
 
 def skippable(
@@ -143,7 +152,20 @@ def skippable(
     outputs -= {name for stage in used for name in stage.stored}
     counts = tuple(repeat.count for repeat in repeats)
     starts = {number: stages[number].starts for number in (*skipped, *skipped.values())}
-    return SkippedStages(skipped, starts, given, frozenset(lacking), frozenset(outputs), counts)
+    executed = {r.twin(k): r.executed(r.twin(k)) for r in repeats for k in r.between}
+    encodings = {
+        number: tuple(map(_encodings, stages[number].nests))
+        for number in {*skipped, *executed, *chain.from_iterable(executed.values())}
+    }
+    return SkippedStages(
+        skipped, starts, executed, encodings, given, frozenset(lacking), frozenset(outputs), counts
+    )
+
+
+def _encodings(nest: Nest) -> Numbers:
+    """What instructions of `nest` may say of encodings and clips, each in its place."""
+    reads = chain.from_iterable((each.scale, each.zero, each.pad) for each in nest.reads)
+    return *reads, nest.scale, nest.zero, nest.low, nest.high, *UNCODED
 
 
 class _Producers:

@@ -252,12 +252,14 @@ class Precedence:
         wanted: dict[str, Sets] = {}
         self._add_reads(number, loops, wanted)
         for at in range(number - 1, -1, -1):
+            if not wanted:
+                break
             step = self.graph.steps[at]
             if not isinstance(step, Nest):
-                if not wanted.keys().isdisjoint(step.outputs):
+                if any(wanted.pop(name, None) is not None for name in step.outputs):
                     found = np.maximum(found, self._whole[at])
                 continue
-            sets = wanted.get(step.tensor)
+            sets = wanted.pop(step.tensor, None)
             if sets is None:
                 continue
             share = math.prod(map(len, sets)) / math.prod(step.shape)

@@ -22,7 +22,8 @@ from archgen.studies.design import StudyError
 from archgen.studies.run import Workbench
 from archgen.studies.sweep import study
 from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
-from simmodel.isa import Item
+from simmodel.isa import Item, Loop
+from simmodel.isa.base import instructions
 from simmodel.isa.region import Operand
 from simmodel.program.program import Program
 from simmodel.program.substitute import map_operands
@@ -69,12 +70,12 @@ def network(path: Path, count: int = COUNT, odd: int | None = None, **other: Any
 
 def row_of(
     path: Path, tools: Toolchain = STANDARD, execute: Execute = "distinct",
-    machine: str = "ascend-310-like",
+    machine: str = "ascend-310-like", dtype: str = "fp16",
 ) -> Row:  # fmt: skip
     """Layers one by one, so that each is stored."""
     way = Scheduling(effort=0, fusion="none")
     arch = load_arch(machine)
-    point = Point("key", arch, str(path), 1, "fp16", scheduling=way, execute=execute)
+    point = Point("key", arch, str(path), 1, dtype, scheduling=way, execute=execute)
     row = Workbench(replace(tools, tries=False)).run(point).row
     assert row["status"] == "ok", row.get("reason")
     return row
@@ -84,6 +85,44 @@ def test_constants_may_lie_in_flash(tmp_path: Path) -> None:
     file = tmp_path / "flashed.yaml"
     file.write_text(FLASHED)
     row = row_of(network(tmp_path / "n.onnx"), machine=str(file))
+    assert (row["verified"], row["executed"]) == (True, SOME)
+
+
+@pytest.mark.parametrize("field", ["scale", "zero"])
+def test_quantized_layers_are_equal_if_each_has_its_own_numbers(tmp_path: Path, field: str) -> None:
+    path, made = network(tmp_path / "net.onnx"), []
+
+    def wrong(request: Request) -> Compiled:
+        """Of a layer that is not executed the second operator has its result as in layer 1."""
+        made.append(STANDARD.compile(request))
+        program = made[0].program
+        groups = 5, 17
+        own, other = (
+            next(
+                item
+                for item, _ in instructions(program.cores[0])
+                if program.origins[item.origin].group == group
+                and any(operand.scale is not None for operand in item.writes())
+            )
+            for group in groups
+        )
+        number = getattr(own.writes()[0], field)
+        assert number != getattr(other.writes()[0], field)
+        target: Any = replace(other.writes()[0], **{field: number})
+        changed = replace(other, dst=target)  # type: ignore[call-arg]
+
+        def put(item: Item) -> Item:
+            if isinstance(item, Loop):
+                return replace(item, body=tuple(map(put, item.body)))
+            return changed if item is other else item
+
+        cores = tuple(tuple(map(put, core)) for core in program.cores)
+        return replace(made[0], program=replace(program, cores=cores))
+
+    row = row_of(path, replace(STANDARD, compile=wrong), machine="tpu-v1", dtype="int8")
+    assert (row["verified"], row["executed"]) == (False, None)
+    tools = replace(STANDARD, compile=lambda _: made[0])
+    row = row_of(path, tools, machine="tpu-v1", dtype="int8")
     assert (row["verified"], row["executed"]) == (True, SOME)
 
 
@@ -183,10 +222,10 @@ def test_a_group_is_like_another_one_at_its_own_tensors_alone(
     at = {number: stage.starts for number, stage in enumerate(made.recipe.stages)}
     twins = {11: 5, 12: 6}
     weights = {c.name.partition("#")[0]: c.name for c in made.program.constants}
-    assert unlike(made.program, twins, at) == []
-    assert unlike(moved(made.program, weights["d3"], weights["d5"]), twins, at) == [11]
-    assert unlike(moved(made.program, weights["d1"], weights["d5"]), twins, at) == [11]
-    assert unlike(made.program, {11: 6}, at | {6: at[5]}) == [11]
+    assert unlike(made.program, twins, at, {}, {}) == []
+    assert unlike(moved(made.program, weights["d3"], weights["d5"]), twins, at, {}, {}) == [11]
+    assert unlike(moved(made.program, weights["d1"], weights["d5"]), twins, at, {}, {}) == [11]
+    assert unlike(made.program, {11: 6}, at | {6: at[5]}, {}, {}) == [11]
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,9 @@ def test_weights_of_a_large_network_are_made_layer_by_layer() -> None:
     values = numbers_in(again)
     assert 0.01 < values.std() < 0.1
     assert np.array_equal(values, numbers_in(again))
+    assert len(np.unique(values.view("V4096"), axis=0)) == values.nbytes // 4096  # none is another
+    (other,) = (t for t in graph.initializer if t.name == name.replace("0", "1"))
+    assert abs((values * numbers_in(other)).mean()) < values.var() / 100
 
 
 def _external(proto: onnx.ModelProto, location: str) -> None:

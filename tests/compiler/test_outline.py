@@ -80,6 +80,7 @@ def test_scales_make_no_difference_but_that_they_are_there() -> None:
         return replace(group, layers=(replace(layer, nests=(*nests, nest)),))
 
     assert outlines.of(encoded(0.3, 5)) == outlines.of(encoded(0.7, -5))
+    assert outlines.of(encoded(0.3, 5)) == outlines.of(encoded(0.3, 0))
     assert outlines.of(encoded(None, 0)) != outlines.of(encoded(0.7, 0))
     exact = Outlines(values=True)  # as instructions say them
     assert exact.of(encoded(0.3, 5)) == exact.of(encoded(0.3, 5)) != exact.of(encoded(0.7, 5))

@@ -198,6 +198,8 @@ class Outlines:
     values: bool = False
     """Whether the values of encodings and clips matter, and how tensors follow lengths: to a
     program they do, to a price it is enough that they are there."""
+    bare: bool = False
+    """Whether nests lack these values all the same."""
     _layers: dict[int, Outlined] = field(default_factory=dict)
     """By identity of a layer, which is kept so that its identity stays its own."""
     _wired: dict[int, tuple[Sequence[Layer], Outline, Mapping[str, int], Mapping[str, int]]] = (
@@ -264,7 +266,7 @@ class Outlines:
         order: dict[str, int] = {}
         nests = tuple(_anonymous(nest, order) for nest in layer.nests)
         tensors = tuple(layer.tensors[name] for name in order)
-        if not self.values:
+        if self.bare or not self.values:
             nests = tuple(map(_without_values, nests))
         outline: Outline = (nests, layer.bindings, tuple(map(_outline_of, tensors)))
         if self.values:
@@ -317,16 +319,17 @@ def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:
 
 
 def _without_values(nest: Nest) -> Nest:
-    """A nest without the values of encodings and clips: it matters that they are there."""
+    """A nest without the values of encodings and clips: it matters that scales and clips are there;
+    any zero point may be 0."""
 
     def bare(access: Access) -> Access:
         scale = None if access.scale is None else 1.0
-        return replace(access, scale=scale, zero=int(access.zero != 0))
+        return replace(access, scale=scale, zero=0)
 
     return replace(
         nest.with_reads(map(bare, nest.reads)),
         low=-math.inf if nest.low == -math.inf else 0.0,
         high=math.inf if nest.high == math.inf else 0.0,
         scale=None if nest.scale is None else 1.0,
-        zero=int(nest.zero != 0),
+        zero=0,
     )
