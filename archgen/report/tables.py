@@ -76,6 +76,7 @@ def points_sheet(
                cell=lambda ms: sheets.figure(ms, 4)),
         ComputedColumn(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
         ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
+        values("Interval", "interval_ms", "ms"),
         values("Speed", lambda p: _speed(p, base), "", f"against the best of {ranking.baseline}",
                cell=ratio),
         values("Matrix use", "matrix_utilization", cell=bar),
