@@ -44,9 +44,13 @@ def parts(made: Explanation, held: Verdict) -> Iterator[RenderableType]:
     yield from _head(made, held)
     if made.beside:
         yield _beside(made.beside)
-    # Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows.
+    # Where the cycles of matrix engines, DRAM and flash went, from the bound on; no empty rows.
     engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
-    accounts = ("matrix", made.waterfall.matrix, engines), ("DRAM", made.waterfall.dram, MOVED)
+    found = made.waterfall
+    accounts = (
+        ("matrix", found.matrix, engines), ("DRAM", found.dram, MOVED),
+        ("flash", found.flash, MOVED),
+    )  # fmt: skip
     yield _table("where the cycles went", ">cycles", ">share", "", rows=(
         (f"{name}: {what}", f"{cycles:,.0f}", f"{cycles / made.simulated:.1%}", meaning[what])
         for name, account, meaning in accounts

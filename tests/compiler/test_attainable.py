@@ -251,16 +251,21 @@ def test_each_instruction_starts_up_once() -> None:
     assert found.matrix["start-ups"] == 9 * 10 * 5
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-def test_both_accounts_add_up(cores: int) -> None:
+@pytest.mark.parametrize(("cores", "flash"), [(1, ""), (2, ""), (2, "load")])
+def test_all_accounts_add_up(cores: int, flash: str) -> None:
     net = Net()
     x = net.op("Conv", net.input(1, 8, 20, 20), net.weight(16, 8, 3, 3), pads=[1] * 4)
     x = net.op("Conv", net.op("Relu", x), net.weight(8, 16, 3, 3), pads=[1] * 4)
-    arch = machine(cores=cores, local={"size": 8 << 10, "banks": 4, "bank_width": 16})
+    local = {"size": 8 << 10, "banks": 4, "bank_width": 16}
+    arch = machine(cores=cores, local=local, flash=flash)
     checked = check(net.model(x), arch, "fp16")
     program, trace = checked.compiled.program, checked.trace
     found = waterfall(trace, program, arch)
-    for account in (found.matrix, found.dram):
+    assert bool(found.flash) is bool(flash)
+    for account in (found.matrix, found.dram, *[found.flash] * bool(flash)):
         assert sum(account.values()) == pytest.approx(trace.cycles)
         assert min(account.values()) >= -1e-6
     assert found.dram["again"] > 0  # the halo between the tiles
+    if flash:
+        constants = 2 * (16 * 8 * 9 + 8 * 16 * 9)  # bytes, at 4 B a cycle
+        assert found.flash["compulsory"] == constants / 4
