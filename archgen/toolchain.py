@@ -238,6 +238,8 @@ class MeasuredSchedule:
 
     schedule: str
     cycles: int | None
+    """Without what the host takes, such as quantization of the input."""
+    host_cycles: int | None
     dram_bytes: int | None
     """Read and written."""
     local_bytes: int | None
