@@ -61,8 +61,8 @@ class OriginTrace:
     """End of its last instruction."""
     turns: int
     """Of the outermost loop that it computes in; 1: of none."""
-    turn_cycles: float
-    """Cycles of that loop, of all that works in it, over its turns."""
+    turn_cycles: float | None
+    """Cycles of that loop, of all that works in it, over its turns; None: there is no loop."""
     instructions: int
     macs: int
     products: float

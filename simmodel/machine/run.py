@@ -170,7 +170,7 @@ def _origin(
         kind, name = (first, last) if first == "link" else (last, first)
         through[kind][name] = amount
     begin, end = min(work.first for work in works), max(work.last for work in works)
-    turns, turn_cycles = loop or (1, float(end - begin))
+    turns, turn_cycles = loop or (1, None)
     return OriginTrace(
         node=origin.node,
         group=origin.group,
