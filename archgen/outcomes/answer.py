@@ -111,10 +111,8 @@ def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachin
     for row, found_by in points:
         best.setdefault(str(row["arch"]), {}).setdefault(workload(row), row)
         held.setdefault(str(row["arch"]), {}).setdefault(workload(row), found_by)
-        own = intervals.setdefault(str(row["arch"]), {})
-        own[workload(row)] = min(
-            number(row, "interval_ms", math.inf), own.get(workload(row), math.inf)
-        )
+        every, name = intervals.setdefault(str(row["arch"]), {}), workload(row)
+        every[name] = min(number(row, "interval_ms", math.inf), every.get(name, math.inf))
     most = max(map(len, best.values()), default=0)
     found = []
     for name, own in best.items():
@@ -122,8 +120,8 @@ def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachin
         area = number(next(iter(own.values())), "area_mm2")
         if len(own) == most:
             interval = geometric_mean(intervals[name].values())
-            every = interval if math.isfinite(interval) else math.nan
-            found.append(ComparedMachine(name, mean, area, own, held[name], every))
+            interval = interval if math.isfinite(interval) else math.nan
+            found.append(ComparedMachine(name, mean, area, own, held[name], interval))
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
