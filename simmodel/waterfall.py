@@ -59,13 +59,15 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
         started += times * instruction.startup(arch) / cores
     work = (needed, done - needed, busy - started - done, started)
     waits = {cause: sum(trace.idle(cause, n) for n in names) / cores for cause in CAUSES}
-    moved = {far: _moved(far, rate, trace, program) for far, rate in arch.far_rates.items()}
+    moved = {
+        far: _off_chip_account(far, rate, trace, program) for far, rate in arch.far_rates.items()
+    }
     return Waterfall(
         dict(zip(WORK, work, strict=True)) | waits, moved["dram"], moved.get("flash", {})
     )
 
 
-def _moved(far: str, rate: float, trace: Trace, program: Program) -> dict[str, float]:
+def _off_chip_account(far: str, rate: float, trace: Trace, program: Program) -> dict[str, float]:
     """Account of a memory off chip of this rate."""
     compulsory = compulsory_bytes(program, trace)[far] / rate
     moved = sum(trace.traffic[f"{far}.{way}"] for way in ("read", "write")) / rate

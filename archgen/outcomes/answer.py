@@ -54,7 +54,7 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     if not found:
         return []
     guessed = EstimateError.of(records(frame)) if estimated.is_estimated(frame) else None
-    best = [*_best(found, guessed), *_most(found), *_smaller(found)]
+    best = [*_best(found, guessed), *_first_in_flight(found), *_smaller(found)]
     return [*best, *_limit(found[0]), *_unseen(found, every, guessed)]
 
 
@@ -152,7 +152,7 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
     yield f"Fastest is {first.name}: {takes}; the next, {second}, {behind}."
 
 
-def _most(found: Sequence[ComparedMachine]) -> Iterator[str]:
+def _first_in_flight(found: Sequence[ComparedMachine]) -> Iterator[str]:
     """Who does most with several inferences in flight, of machines of which that is known."""
     flying = sorted((each for each in found if each.interval > 0), key=lambda each: each.interval)
     if len(flying) < 2:

@@ -173,7 +173,7 @@ def attainable(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> 
         _weight_load_cycles(demands, work, arch),
         before + sum(host_cycles(call, graph.tensors, arch) for call in calls),
         far.get("flash", 0.0),
-        max((size / _carried(kinds, arch) for kinds, size in _together(moved)), default=0.0),
+        max((size / _carry_rate(kinds, arch) for kinds, size in _combined(moved)), default=0.0),
         before,
     )
 
@@ -182,7 +182,7 @@ Transfers = tuple[tuple[str, bool], ...]
 """Kinds of transfers: memory off chip, and whether it is written."""
 
 
-def _together(moved: Mapping[tuple[str, bool], int]) -> Iterator[tuple[Transfers, int]]:
+def _combined(moved: Mapping[tuple[str, bool], int]) -> Iterator[tuple[Transfers, int]]:
     """Every choice of kinds of transfers, and their bytes: what carries one may carry others."""
     some = [kind for kind, size in moved.items() if size]
     for count in range(1, len(some) + 1):
@@ -190,7 +190,7 @@ def _together(moved: Mapping[tuple[str, bool], int]) -> Iterator[tuple[Transfers
             yield kinds, sum(moved[kind] for kind in kinds)
 
 
-def _carried(kinds: Transfers, arch: Arch) -> float:
+def _carry_rate(kinds: Transfers, arch: Arch) -> float:
     """Bytes of these kinds that all copy engines, and the links that they cross, carry in a cycle;
     what goes from one memory off chip to another is a read and a write at once."""
     engines, lanes = 0.0, dict[tuple[str, bool], float]()
@@ -222,7 +222,7 @@ def _carried(kinds: Transfers, arch: Arch) -> float:
 def load_rate(arch: Arch) -> float:
     """Bytes of constants that reach the chip in a cycle."""
     constants = arch.constants
-    return min(arch.far_rates[constants], _carried(((constants, False),), arch))
+    return min(arch.far_rates[constants], _carry_rate(((constants, False),), arch))
 
 
 def _engines(work: tuple[EngineWork, ...], cores: int) -> tuple[float, float]:
