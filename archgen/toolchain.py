@@ -294,7 +294,7 @@ class Explanation:
             "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
             "host_cycles": self.host_cycles,
             "bound": {"cycles": self.bound.cycles, "by": self.bound.resource, **self.bound.by},
-            "waterfall": asdict(self.waterfall),
+            "waterfall": {part: own for part, own in asdict(self.waterfall).items() if own},
             "memories": dict(self.sizes),
             "notes": list(self.notes),
             **({"schedules": [asdict(each) for each in self.beside]} if self.beside else {}),
