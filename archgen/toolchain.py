@@ -20,6 +20,7 @@ from archgen.scheduling import DEFAULT, Scheduling
 from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.execute import EVERYTHING, Host, Run, Skip, run
+from simmodel.isa import HOST
 from simmodel.machine.run import traced
 from simmodel.metrics import Metrics, measure
 from simmodel.program.program import Probe, Program
@@ -133,8 +134,10 @@ def _repeated(
     compiled = Compiled(
         several.program, compiled_report(several), several.probes, several.recipe, found.trace
     )
-    # The host prepares one while others run.
-    return compiled, max(found.interval, arch.host.per_inference.cycles(arch.clock))
+    # The host prepares one while others run, but not while it is at their calls.
+    prepares = arch.host.per_inference.cycles(arch.clock)
+    calls = found.trace.busy(HOST) - prepares
+    return compiled, max(found.interval, prepares + calls / inferences)
 
 
 def _specialized(made: api.CompileResult, lengths: Mapping[str, int], arch: Arch) -> Compiled:
@@ -235,6 +238,8 @@ class MeasuredSchedule:
 
     schedule: str
     cycles: int | None
+    """Without what the host takes, such as quantization of the input."""
+    host_cycles: int | None
     dram_bytes: int | None
     """Read and written."""
     local_bytes: int | None
@@ -289,7 +294,7 @@ class Explanation:
             "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
             "host_cycles": self.host_cycles,
             "bound": {"cycles": self.bound.cycles, "by": self.bound.resource, **self.bound.by},
-            "waterfall": asdict(self.waterfall),
+            "waterfall": {part: own for part, own in asdict(self.waterfall).items() if own},
             "memories": dict(self.sizes),
             "notes": list(self.notes),
             **({"schedules": [asdict(each) for each in self.beside]} if self.beside else {}),

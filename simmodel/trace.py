@@ -61,8 +61,8 @@ class OriginTrace:
     """End of its last instruction."""
     turns: int
     """Of the outermost loop that it computes in; 1: of none."""
-    turn_cycles: float
-    """Cycles of that loop, of all that works in it, over its turns."""
+    turn_cycles: float | None
+    """Cycles of that loop, of all that works in it, over its turns; None: there is no loop."""
     instructions: int
     macs: int
     products: float
@@ -122,8 +122,8 @@ class Trace:
     """In order of the program's origins, those without instructions left out."""
     traffic: dict[str, int]
     """Bytes by role and direction (`dram.read`, `local.write`) and by link (`link.noc`)."""
-    dram_load: float
-    """Bytes that long transfers would have moved in the time that DRAM worked."""
+    far_loads: dict[str, float]
+    """Of each memory off chip: bytes that long transfers would have moved while it worked."""
     issued: int
     """Instructions executed."""
     macs: int

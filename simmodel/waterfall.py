@@ -1,6 +1,6 @@
-"""Waterfall: from the bound to the measured cycles, of matrix engines and of DRAM.
+"""Waterfall: from the bound to the measured cycles, of matrix engines, of DRAM and of flash.
 
-The one idea: both accounts start with the work that the outputs need at peak rate, which no
+The one idea: all accounts start with the work that the outputs need at peak rate, which no
 schedule saves, and add up to the run. Between lies what a better schedule or another machine could
 win: repeated work, padding of the array, start-ups, and waits by cause.
 """
@@ -8,7 +8,7 @@ win: repeated work, padding of the array, start-ups, and waits by cause.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
@@ -29,7 +29,7 @@ MOVED = {
     "overhead": "rows and requests of each contiguous run, and the slower direction",
     "idle": "less asked for than it could give",
 }
-"""Cycles of DRAM at the rate of long transfers."""
+"""Cycles of DRAM, or of flash, at the rate of long transfers."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Waterfall:
     """Of the matrix engines, averaged over cores: the keys of `WORK`, then those of `CAUSES`."""
     dram: Mapping[str, float]
     """Of DRAM: the keys of `MOVED`."""
+    flash: Mapping[str, float] = field(default_factory=dict)
+    """The same of flash; empty without."""
 
 
 def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
@@ -57,11 +59,18 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
         started += times * instruction.startup(arch) / cores
     work = (needed, done - needed, busy - started - done, started)
     waits = {cause: sum(trace.idle(cause, n) for n in names) / cores for cause in CAUSES}
-    rate = arch.dram_bytes_per_cycle
-    compulsory = compulsory_bytes(program, trace)["dram"] / rate
-    moved = (trace.traffic["dram.read"] + trace.traffic["dram.write"]) / rate
-    worked = trace.dram_load / rate
-    parts = (compulsory, moved - compulsory, worked - moved, trace.cycles - worked)
+    moved = {
+        far: _off_chip_account(far, rate, trace, program) for far, rate in arch.far_rates.items()
+    }
     return Waterfall(
-        matrix=dict(zip(WORK, work, strict=True)) | waits, dram=dict(zip(MOVED, parts, strict=True))
+        dict(zip(WORK, work, strict=True)) | waits, moved["dram"], moved.get("flash", {})
     )
+
+
+def _off_chip_account(far: str, rate: float, trace: Trace, program: Program) -> dict[str, float]:
+    """Account of a memory off chip of this rate."""
+    compulsory = compulsory_bytes(program, trace)[far] / rate
+    moved = sum(trace.traffic[f"{far}.{way}"] for way in ("read", "write")) / rate
+    worked = trace.far_loads[far] / rate
+    parts = (compulsory, moved - compulsory, worked - moved, trace.cycles - worked)
+    return dict(zip(MOVED, parts, strict=True))

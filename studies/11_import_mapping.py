@@ -11,7 +11,7 @@ schedule beside the compiler's own: what it misses of a measured time is the mac
 what the compiler's own takes less is the compiler's gain.
 
 Loops outside of the memories on the chip become loops over tiles; what lies inside of a tile is the
-order of instructions, which is the compiler's.
+order of instructions, which is the compiler's. All mistakes of a mapping are told at once.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import yaml
 import archgen
 from archgen.api import prepared_for, request_for
 from archgen.scheduling import choice
+from archgen.schema.tree import guess
 from archgen.toolchain import compile_options
 from compiler.api import form_after
 from simmodel.arch.record import Arch
@@ -44,6 +45,8 @@ CONV = {
 }  # fmt: skip
 SUMS = ("k", "c", "i", "j")
 RESULTS = {"Outputs", "Output", "O", "Z", "C"}
+TYPES = ("temporal", "spatial", "bypass", "datatype", "dataspace")
+KEYS = ("target", "type", "factors", "permutation", "keep", "bypass")
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Level:
     """Outermost first."""
     keeps: frozenset[str] | None = None
     """Tensors that lie in it; None: the file does not say."""
+    wrong: list[str] = field(default_factory=list)
+    """Mistakes in what the file says of it, each with where."""
 
 
 @dataclass
@@ -92,8 +97,6 @@ def main() -> None:
         sizes, form = layer_of(asked.model, arch)
         schedule = translated(read(asked.file), sizes, arch)
         target.write_text(written(schedule, form, asked.slots), encoding="utf-8")
-    except KeyError as missing:
-        sys.exit(f"{asked.file}: an entry without {missing}")
     except (OSError, ValueError, yaml.YAMLError) as why:
         sys.exit(f"{asked.file}: {why}")
     print(f"{target}: {'; '.join(f'for {loop}' for loop in schedule.loops) or 'one tile'}")
@@ -129,8 +132,10 @@ def read(path: Path) -> list[Level]:
     document = yaml.safe_load(text)
     if isinstance(document, Mapping) and isinstance(document.get("mapping"), list):
         return timeloop(document["mapping"])
-    if isinstance(document, list) and any("temporal_ordering" in entry for entry in document):
-        return zigzag(document)
+    entries = document if isinstance(document, list) else []
+    for entry in entries:
+        if isinstance(entry, Mapping) and "temporal_ordering" in entry:
+            return zigzag(entry)
     raise ValueError(
         "neither `mapping` of Timeloop, `temporal_ordering` of ZigZag, the loop nest of either nor "
         "a line of DOSA"
@@ -141,43 +146,70 @@ _OFF_CHIP = "DRAM|MAINMEMORY|OFFCHIP|HBM|DDR|LPDDR|GDDR"
 """Names of memories off chip."""
 
 
-def timeloop(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
+def timeloop(entries: Sequence[object]) -> list[Level]:
     """Levels of Timeloop's YAML, which is written in any order: the tool lists inner ones first,
     people outer ones; so the level that names no other inside of DRAM is the outermost."""
     levels: dict[str, Level] = {}
-    for entry in entries:
-        level = levels.setdefault(str(entry["target"]), Level(str(entry["target"])))
-        if entry["type"] in ("bypass", "datatype", "dataspace"):
-            level.keeps = frozenset(entry.get("keep") or ())
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, Mapping):
+            levels[f"{number}"] = Level("", wrong=[f"entry {number}: {entry!r} is no mapping"])
             continue
-        factors = dict(_factors(entry.get("factors", "")))
-        order = _permutation(entry.get("permutation", ""))
-        order += [dim for dim in factors if dim not in order]
+        where, kind = f"entry {number} ({entry.get('target')})", str(entry.get("type"))
+        level = levels.setdefault(str(entry.get("target")), Level(str(entry.get("target"))))
+        level.wrong += [f"{where}: no {key!r}" for key in ("target", "type") if key not in entry]
+        near = ((key, guess(str(key), KEYS)) for key in entry if key not in KEYS)
+        level.wrong += [f"{where}: unknown key {key!r}{hint}" for key, hint in near if hint]
+        if "type" in entry and kind not in TYPES:
+            hint = guess(kind, TYPES) or f"; expected one of {', '.join(TYPES)}"
+            level.wrong.append(f"{where}: unknown type {kind!r}{hint}")
+        if kind in TYPES[2:]:
+            keep = entry.get("keep") or ()
+            if isinstance(keep, str):
+                level.wrong.append(f"{where}: keep {keep!r}: expected a list such as [{keep}]")
+            level.keeps = frozenset(map(str, keep))
+            continue
+        factors = _factors(entry.get("factors") or "", where, level.wrong)
+        order = _permutation(entry.get("permutation") or "")
+        known = {*GEMM, *GEMM_AS_CONV, *CONV}
+        for dim in dict.fromkeys(order):
+            if dim not in known:
+                level.wrong.append(f"{where}: permutation: no loop {dim!r}{_known(dim, known)}")
+            elif order.count(dim) > 1:
+                level.wrong.append(f"{where}: permutation: {dim} stands there twice")
+        order = [*dict.fromkeys([*order, *factors])]
         # A permutation names the innermost loop first; a spatial loop stands inside of the others.
-        loops = [Loop(d, factors[d], entry["type"] == "spatial")
+        loops = [Loop(d, factors[d], kind == "spatial")
                  for d in reversed(order) if factors.get(d, 1) != 1]  # fmt: skip
-        level.loops = (
-            [*level.loops, *loops] if entry["type"] == "spatial" else [*loops, *level.loops]
-        )
+        level.loops = [*level.loops, *loops] if kind == "spatial" else [*loops, *level.loops]
     found = list(levels.values())
     outer = [each for each in found if re.match(_OFF_CHIP, each.name.upper().replace("_", ""))]
     if found and not outer:
         names = ", ".join(each.name for each in found)
-        raise ValueError(f"levels {names}: none is called DRAM, main_memory, off_chip or HBM, so "
-                         "which is the outermost?")  # fmt: skip
-    if found and found[0] is not outer[0]:
+        found[0].wrong.append(f"levels {names}: none is called DRAM, main_memory, off_chip or HBM, "
+                              "so which is the outermost?")  # fmt: skip
+    elif found and found[0] is not outer[0]:
         found.reverse()
     return found
 
 
-def _factors(said: object) -> Iterator[tuple[str, int]]:
+def _known(dim: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    return f"{guess(dim, names)}; known are {', '.join(names)}"
+
+
+def _factors(said: object, where: str, wrong: list[str]) -> dict[str, int]:
     """`C=16 K=6,2` and `C16 K6`: the second number is the turns of the last time."""
     words: list[object] = said if isinstance(said, list) else [*str(said).split()]
+    found: dict[str, int] = {}
     for word in words:
         match = re.fullmatch(r"([A-Za-z]+\d*?)=?(\d+)(,\d+)?", str(word).replace("<=", "="))
         if match is None:
-            raise ValueError(f"factor {word!r}: expected such as C=16")
-        yield match[1], int(match[2])
+            wrong.append(f"{where}: factor {word!r}: expected such as C=16")
+        elif match[1] in found:
+            wrong.append(f"{where}: two factors of {match[1]}")
+        else:
+            found[match[1]] = int(match[2])
+    return found
 
 
 def _permutation(said: object) -> list[str]:
@@ -191,7 +223,8 @@ def loop_nest(text: str) -> list[Level]:
     """Levels of a printed loop nest: Timeloop's, with headings, or ZigZag's, with memories at the
     end of each line."""
     levels: list[Level] = []
-    for line in text.splitlines():
+    unread: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
         heading = re.match(r"(\w+) \[(.*)\]\s*$", line)
         loop = re.match(r"[|\s]*(par)?for (\w+) in \[(\d+)[:,]\s*(\d+)\)?\)?:?(.*)", line)
         if heading:
@@ -203,10 +236,14 @@ def loop_nest(text: str) -> list[Level]:
             if memories and (not levels or levels[-1].name != " ".join(memories)):
                 levels.append(Level(" ".join(memories)))
             spatial = bool(loop[1]) or "Spatial" in rest
-            if spatial and loop[1]:
-                levels += [Level("array")] if levels[-1].name != "array" else []
+            if loop[1] and (not levels or levels[-1].name != "array"):
+                levels.append(Level("array"))
+            if not levels:
+                levels.append(Level("outside"))
             levels[-1].loops.append(Loop(loop[2], int(loop[4]) - int(loop[3]), spatial))
-    return levels
+        elif re.match(r"[|\s]*(par)?for\b", line):
+            unread.append(f"line {number}: {line.strip()!r}: expected such as for K in [0:16)")
+    return [*levels, Level("", wrong=unread)] if unread else levels
 
 
 def dosa(text: str) -> list[Level]:
@@ -214,32 +251,50 @@ def dosa(text: str) -> list[Level]:
     names = {"W": "Weights", "I": "Inputs", "O": "Outputs"}
     levels = []
     for part in text.strip().split(" - "):
-        name, *words = part.split()
-        level = Level(name, keeps=frozenset(names[letter] for letter in name[:-1].split("[")[1]))
+        name, *words = part.split() or [""]
+        head = re.fullmatch(r"\w+\[([WIO]*)\]", name)
+        level = (
+            Level(name, keeps=frozenset(names[letter] for letter in head[1] if head))
+            if head
+            else Level(name, wrong=[f"{name!r}: expected such as L2[WI]"])
+        )
         for word in words:
             match = re.fullmatch(r"([A-Z]+)(\d+)([XY]?)", word)
             if match is None:
-                raise ValueError(f"{word!r}: expected such as C8 or K2X")
-            level.loops.append(Loop(match[1], int(match[2]), bool(match[3])))
+                level.wrong.append(f"{name}: {word!r}: expected such as C8 or K2X")
+            else:
+                level.loops.append(Loop(match[1], int(match[2]), bool(match[3])))
         levels.append(level)
     return levels
 
 
-def zigzag(entries: Sequence[Mapping[str, Any]]) -> list[Level]:
+def zigzag(entry: Mapping[str, Any]) -> list[Level]:
     """Levels of ZigZag's YAML, which leaves it to the tool what lies in which memory."""
-    entry = next(entry for entry in entries if "temporal_ordering" in entry)
-    temporal = [
-        Loop(str(dim), 0 if count == "*" else int(count))
-        for dim, count in reversed(entry["temporal_ordering"])
-    ]
-    pairs = [pair for pairs in (entry.get("spatial_mapping") or {}).values() for pair in pairs]
-    spatial = [Loop(*_pair(pair), spatial=True) for pair in pairs]
-    return [Level("", temporal), Level("array", spatial)]
+    wrong: list[str] = []
+    spread = entry.get("spatial_mapping") or {}
+    if not isinstance(spread, Mapping):
+        wrong.append(f"spatial_mapping: {spread!r}: expected such as {{D1: ['K, 16']}}")
+        spread = {}
+    pairs = {"temporal_ordering": entry["temporal_ordering"]}
+    pairs |= {f"spatial_mapping.{axis}": own for axis, own in spread.items()}
+    found = {where: [*_pairs(own, where, wrong)] for where, own in pairs.items()}
+    temporal = [Loop(*pair) for pair in reversed(found.pop("temporal_ordering"))]
+    spatial = [Loop(*pair, spatial=True) for own in found.values() for pair in own]
+    return [Level("", temporal, wrong=wrong), Level("array", spatial)]
 
 
-def _pair(said: str | Sequence[Any]) -> tuple[str, int]:
-    parts = re.split(r"[,\s]+", said) if isinstance(said, str) else [*said]
-    return str(parts[0]), int(parts[1])
+def _pairs(said: object, where: str, wrong: list[str]) -> Iterator[tuple[str, int]]:
+    """`[K, 16]`, `"K, 16"`, and `[K, "*"]`: as many turns as are left, here 0."""
+    for one in said if isinstance(said, list) else [said]:
+        parts = (
+            [str(each) for each in (re.split(r"[,\s]+", one) if isinstance(one, str) else one)]
+            if isinstance(one, str | list)
+            else []
+        )
+        if len(parts) == 2 and re.fullmatch(r"\d+|\*", parts[1]):
+            yield parts[0], 0 if parts[1] == "*" else int(parts[1])
+        else:
+            wrong.append(f"{where}: {one!r}: expected such as [K, 16]")
 
 
 # Levels to a schedule.
@@ -248,17 +303,30 @@ def _pair(said: str | Sequence[Any]) -> tuple[str, int]:
 def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) -> Schedule:
     """The schedule of a mapping of loops of `sizes` on a machine.
 
-    Raises ValueError where the mapping is of another layer.
+    Raises ValueError with all mistakes of the mapping, and where it is of another layer.
     """
     found = Schedule()
-    if not any(level.loops for level in levels):
+    wrong = [mistake for level in levels for mistake in level.wrong]
+    if not (wrong or any(level.loops for level in levels)):
         raise ValueError("the mapping has no loops")
-    levels = _named(levels, sizes)
+    levels = _named(levels, sizes, wrong)
     turns = [(at, loop) for at, level in enumerate(levels) for loop in level.loops]
+    # What was not read may be what is missing; that factors are too many is known all the same.
+    unread = bool(wrong)
     for dim, extent in sizes.items():
-        covered = math.prod(loop.count for _, loop in turns if loop.dim == dim)
-        if covered < extent:
-            raise ValueError(f"the mapping covers {covered} of the {extent} positions of {dim}")
+        counts = [loop.count for _, loop in turns if loop.dim == dim]
+        covered, factors = math.prod(counts), " x ".join(map(str, counts))
+        idle = counts and covered - covered // counts[0] >= extent  # the last of the outer turns
+        if covered < extent and not unread:
+            wrong.append(f"the mapping covers {covered} of the {extent} positions of {dim}")
+        elif idle:
+            wrong.append(
+                f"{dim}: factors {factors} are {covered} positions, the layer has {extent}"
+            )
+        elif covered > extent:
+            found.left.append(f"{dim}: {factors} turns for {extent} positions: the last is shorter")
+    if wrong:
+        raise ValueError("\n  ".join(["", *dict.fromkeys(wrong)]))
     inside = _first_inside(levels, sizes, arch, found)
     chip = 2 if "shared" in arch.memories.on_chip() else 1  # levels outside of local memories
     split = [loop for level in levels[:chip] for loop in level.loops if loop.spatial]
@@ -269,13 +337,17 @@ def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) ->
     return found
 
 
-def _named(levels: Sequence[Level], sizes: Mapping[str, int]) -> list[Level]:
-    """Levels with loops of the network; `*` is what the others leave."""
+def _named(levels: Sequence[Level], sizes: Mapping[str, int], wrong: list[str]) -> list[Level]:
+    """Levels with loops of the network, those of no loop of it to `wrong`; `*` is what the others
+    leave."""
     used = {loop.dim for level in levels for loop in level.loops}
     table = CONV if "o" in sizes else GEMM_AS_CONV if used & {"P", "C", "OX", "D"} else GEMM
     moving = {loop.dim for level in levels for loop in level.loops if loop.count != 1}
-    if unknown := sorted(moving - table.keys()):
-        raise ValueError(f"loops over {', '.join(unknown)}; known are {', '.join(table)}")
+    names = {dim for dim in table if table[dim] in sizes}
+    wrong += [
+        f"loops over {dim}: the layer has none{_known(dim, names)}"
+        for dim in sorted(moving - names)
+    ]
     loops = [loop for level in levels for loop in level.loops]
     count = {d: math.prod(e.count for e in loops if e.count and e.dim == d) for d in moving}
 
@@ -284,7 +356,11 @@ def _named(levels: Sequence[Level], sizes: Mapping[str, int]) -> list[Level]:
         return Loop(dim, loop.count or -(-sizes[dim] // count[loop.dim]), loop.spatial)
 
     return [
-        Level(level.name, [renamed(e) for e in level.loops if e.count != 1], level.keeps)
+        Level(
+            level.name,
+            [renamed(e) for e in level.loops if e.count != 1 and e.dim in names],
+            level.keeps,
+        )
         for level in levels
     ]
 

@@ -19,7 +19,7 @@ from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
 from archgen.comparison.comparison import Against, StudyComparison, separating, side_of
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.differences import AREA, Pair
-from archgen.comparison.gates import USUAL_GATES, Judgement, gates_of, judged, share_of
+from archgen.comparison.gates import Judgement, gates_of, judged, share_of
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION
@@ -28,7 +28,8 @@ from archgen.studies.query import every
 from archgen.studies.store import writing
 
 _FIGURES = {
-    "latency_ms": "latency", "energy_mj": "energy", AREA: "area", "dram_bytes": "DRAM bytes",
+    "latency_ms": "latency", "interval_ms": "interval", "energy_mj": "energy", AREA: "area",
+    "dram_bytes": "DRAM bytes",
     "peak_shared_bytes": "peak shared", "peak_local_bytes": "peak local",
 }  # fmt: skip
 _USUAL = ("arch", "model", "batch")
@@ -53,7 +54,8 @@ _MOST = 5
 @click.option(
     "--fail-if-worse", "worse", multiple=True, metavar="FIGURE[:SHARE],...",
     help="Fail where a figure got worse by more than this, such as latency:2%,energy:5%, and where "
-    "nothing could be compared; usual: latency and energy, by the threshold.",
+    "nothing could be compared; usual: latency, energy and interval (--in-flight), by the "
+    "threshold.",
 )  # fmt: skip
 @click.option("--csv", type=FILE, metavar="FILE", help="Also write the pairs as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
@@ -70,8 +72,8 @@ def compare(
 
     Ratios are those of each study to the first; below 1 is better. Below the table stand, for
     each pair whose latency changed, the causes: time spent computing, and stalls by cause, which
-    add up to the change; and the layers behind it. Worse is a longer latency, more energy, or a
-    result that is lost.
+    add up to the change; and the layers behind it. Worse is a longer latency or interval
+    (--in-flight), more energy, or a result that is lost.
 
     \b
     archgen compare before after
@@ -105,7 +107,7 @@ def _judged(found: StudyComparison, words: Sequence[str], threshold: float) -> J
     parts = [part.strip() for word in words for part in word.split(",")]
     columns = {name for pair in found.pairs for row in (pair.before, pair.after) for name in row}
     gates = gates_of(parts, threshold, sorted(columns or {known.name for known in COLUMNS}))
-    return judged(found, gates, {*parts} != {USUAL_GATES}) if gates else Judgement()
+    return judged(found, gates) if gates else Judgement()
 
 
 # How a comparison is told: a table of pairs, reasons, and what stops a pipeline.
@@ -228,7 +230,7 @@ def lines(found: StudyComparison) -> list[str]:
         start = f"{each.name}: " if many else ""
         said.append(f"{start}{_counted(each) if each.pairs else _no_overlap_line(found, each)}")
     if any(pair.verdict == "mixed" for pair in found.pairs):
-        said.append("mixed: of latency and energy one is better and one is worse")
+        said.append("mixed: of latency, energy and interval one is better and one is worse")
     return said
 
 

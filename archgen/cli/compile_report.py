@@ -44,9 +44,13 @@ def parts(made: Explanation, held: Verdict) -> Iterator[RenderableType]:
     yield from _head(made, held)
     if made.beside:
         yield _beside(made.beside)
-    # Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows.
+    # Where the cycles of matrix engines, DRAM and flash went, from the bound on; no empty rows.
     engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
-    accounts = ("matrix", made.waterfall.matrix, engines), ("DRAM", made.waterfall.dram, MOVED)
+    found = made.waterfall
+    accounts = (
+        ("matrix", found.matrix, engines), ("DRAM", found.dram, MOVED),
+        ("flash", found.flash, MOVED),
+    )  # fmt: skip
     yield _table("where the cycles went", ">cycles", ">share", "", rows=(
         (f"{name}: {what}", f"{cycles:,.0f}", f"{cycles / made.simulated:.1%}", meaning[what])
         for name, account, meaning in accounts
@@ -94,11 +98,12 @@ _table = partial(plain_table, padding=(0, 1, 0, 0))
 def _beside(schedules: Sequence[MeasuredSchedule]) -> PlainTable:
     """A schedule by hand and the compiler's own, as a study measures both."""
     words = {True: "yes", False: "NO", None: "not checked"}
-    return _table("schedule", ">cycles", ">DRAM MB", ">local", ">verified", rows=(
+    host = [">on the host"] if any(made.host_cycles for made in schedules) else []
+    return _table("schedule", ">cycles", *host, ">DRAM MB", ">local", ">verified", rows=(
         (f"{made.schedule}: {made.reason}",)
         if made.cycles is None or made.dram_bytes is None or made.local_bytes is None
-        else (made.schedule, f"{made.cycles:,}", f"{made.dram_bytes / 1e6:.3f}",
-              show_bytes(made.local_bytes), words[made.verified])
+        else (made.schedule, f"{made.cycles:,}", *([f"{made.host_cycles:,}"] if host else []),
+              f"{made.dram_bytes / 1e6:.3f}", show_bytes(made.local_bytes), words[made.verified])
         for made in schedules
     ))  # fmt: skip
 

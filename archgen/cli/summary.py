@@ -28,8 +28,8 @@ from simmodel.arch.record import Arch
 _KIB = 1024
 _SPARE = (
     "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB",
-    "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort",
-    "held by", "chosen as", "status",
+    "interval ms", "samples/s", "schedule from", "of bound", "fusion", "halo", "objective",
+    "effort", "held by", "chosen as", "status",
 )  # fmt: skip
 """Columns that a narrow terminal may leave out, those that are missed least first."""
 _LINES, _LONGEST_LINE = 4, 180
@@ -48,6 +48,7 @@ _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("latency_ms", "ms", plain),
     ("estimated_ms", "estimated ms", plain),
     ("chosen_as", "chosen as", str),
+    ("interval_ms", "interval ms", plain),
     ("throughput_ips", "samples/s", plain),
     ("matrix_utilization", "matrix use", _percent),
     ("efficiency", "of roofline", _percent),

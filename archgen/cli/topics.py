@@ -277,7 +277,8 @@ def _codes() -> list[Section]:
 def _term_sections() -> list[Section]:
     accounts = {f"waits: {cause}": stall.meaning for cause, stall in columns.STALLS.items()}
     terms = ((name, "", said) for name, said in columns.TERMS.items())
-    accounts |= {**WORK, **{f"DRAM: {what}": said for what, said in MOVED.items()}}
+    accounts |= WORK
+    accounts |= {f"{f}: {what}": said for f in ("DRAM", "flash") for what, said in MOVED.items()}
     return [
         _section("Terms", ("term", "", "meaning"), terms),
         _section(
@@ -286,7 +287,7 @@ def _term_sections() -> list[Section]:
             "Those of frames are columns, those of sweeps fields of architecture files.",
         ),
         _section(
-            "What the cycles of matrix engines and of DRAM went to, as in the waterfall",
+            "What the cycles of matrix engines, DRAM and flash went to, as in the waterfall",
             ("part", "", "meaning"), ((name, "", said) for name, said in accounts.items()),
         ),
         _section(

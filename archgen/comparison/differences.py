@@ -19,7 +19,7 @@ from archgen.outcomes.frame import Record, is_wrong, number
 
 _BUSY = "busy"
 AREA = "area_mm2"
-_JUDGED = ("latency_ms", "energy_mj")
+JUDGED = ("latency_ms", "energy_mj", "interval_ms")
 """What makes a point better or worse; traffic and peaks are told beside it."""
 _PEAK = re.compile(r"peak_\w+_bytes")
 _SMALL = 0.05
@@ -85,7 +85,7 @@ class Pair:
             return "lost" if had else "gained" if has else "neither"
         if is_wrong(self.after) and not is_wrong(self.before):
             return "lost"
-        found = {self.direction(name) for name in _JUDGED} - {"same"}
+        found = {self.direction(name) for name in JUDGED} - {"same"}
         return found.pop() if len(found) == 1 else "mixed" if found else "same"
 
     def direction(self, figure: str) -> str:
@@ -184,7 +184,7 @@ def pair(
 
 
 def _figures(before: Record, after: Record) -> dict[str, Change]:
-    told = (*_JUDGED, AREA)
+    told = (*JUDGED, AREA)
     names = [name for name in before if name in told or _PEAK.fullmatch(name)]
     both = {name: Change(number(before, name), number(after, name)) for name in names}
     found = {name: change for name, change in both.items() if not math.isnan(change.difference)}

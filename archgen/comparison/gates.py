@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from archgen.comparison.comparison import Against, StudyComparison
-from archgen.comparison.differences import Pair
+from archgen.comparison.differences import JUDGED, Pair
 from archgen.outcomes.figures import figure_named, figure_of, more_is_better, with_unit
 from archgen.studies.design import StudyError
 
-USUAL_GATES, USUAL = "usual", ("latency_ms", "energy_mj")
-"""Word for figures that are usually judged, and these."""
+USUAL_GATES = "usual"
+"""Word for figures that are usually judged, where there are any."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Gate:
 
     figure: str
     share: float
+    needed: bool = True
+    """Whether it is wrong that nothing has the figure."""
 
     def judges(self, pair: Pair) -> bool:
         """Whether there is something to judge: a result before, and the figure, or its loss."""
@@ -79,9 +81,10 @@ def gates_of(words: Iterable[str], threshold: float, columns: Sequence[str]) -> 
     for word in words:
         name, colon, share = word.partition(":")
         try:
-            figures = USUAL if word == USUAL_GATES else (figure_named(name, columns),)
+            usual = word == USUAL_GATES
+            figures = JUDGED if usual else (figure_named(name, columns),)
             allowed = share_of(share) if colon else threshold
-            found |= {figure: Gate(figure, allowed) for figure in figures}
+            found |= {figure: Gate(figure, allowed, not usual) for figure in figures}
         except ValueError as mistake:
             wrong.append(f"{word!r}: {mistake}")
     if wrong:
@@ -101,24 +104,24 @@ def share_of(text: str) -> float:
     return share
 
 
-def judged(found: StudyComparison, gates: Sequence[Gate], all_needed: bool) -> Judgement:
-    """What `gates` say of a comparison; `all_needed`: that each judges something, rather than
-    any."""
+def judged(found: StudyComparison, gates: Sequence[Gate]) -> Judgement:
+    """What `gates` say of a comparison."""
     stopped = []
     for each in found.against:
         for pair in each.pairs:
             own = [Stopped(each.name, pair, gate) for gate in gates if gate.stops(pair)]
             stopped += own[:1] if pair.verdict == "lost" else own  # one stands for all
-    idle = [why for each in found.against for why in _idle(found, each, gates, all_needed)]
+    idle = [why for each in found.against for why in _idle(found, each, gates)]
     return Judgement(tuple(stopped), tuple(idle))
 
 
-def _idle(
-    found: StudyComparison, each: Against, gates: Sequence[Gate], all_needed: bool
-) -> Iterator[str]:
-    without = [gate.figure for gate in gates if not any(map(gate.judges, each.pairs))]
+def _idle(found: StudyComparison, each: Against, gates: Sequence[Gate]) -> Iterator[str]:
+    without = [gate for gate in gates if not any(map(gate.judges, each.pairs))]
+    if len(without) < len(gates):
+        without = [gate for gate in without if gate.needed]
     if not each.pairs:
         reason = found.no_overlap_reason(each)
         yield f"{each.name}: no point of the baseline is in it: {reason}"
-    elif without and (all_needed or len(without) == len(gates)):
-        yield f"{each.name}: no pair has {' or '.join(without)} on both sides"
+    elif without:
+        figures = " or ".join(gate.figure for gate in without)
+        yield f"{each.name}: no pair has {figures} on both sides"

@@ -221,11 +221,11 @@ class LintedMachine:
         return {role: each.size * self.arch.instances(role) for role, each in self.on_chip.items()}
 
     def carried(self, role: str, write: bool = False) -> float:
-        """Bytes per cycle of one instance of a memory; of the whole chip for DRAM."""
+        """Bytes per cycle of one instance of a memory; of the whole chip off chip."""
         memory = self.arch.memories.get(role)
         if isinstance(memory, Memory):
             return memory.bytes_per_cycle(write)
-        return self.arch.dram_bytes_per_cycle
+        return self.arch.far_rates[role]
 
     def readers(self, role: str) -> int:
         """Engines that read a memory; sums that are written back by the array are read by it."""
@@ -272,7 +272,7 @@ class LintedMachine:
                 }
             widest = max(each, key=lambda role: each[role])
             carried = each[widest] if sharing is None else sum(each.values())
-            if "dram" not in roles:
+            if not self.arch.far_rates.keys() & {*roles}:
                 yield PathEnd(mover.bandwidth.at(self.arch.clock), widest, carried, way)
 
     def crossings(self, link: Link) -> int:
@@ -282,9 +282,14 @@ class LintedMachine:
             for engine in self.arch.copy_.values()
         )
 
-    @property
-    def dram_moved(self) -> float:
-        """Bytes per cycle that the copy engines of all cores move from and to DRAM at most."""
+    @staticmethod
+    def far_name(role: str) -> str:
+        """A memory off chip in a sentence."""
+        return "DRAM" if role == "dram" else role
+
+    def far_moved(self, far: str) -> float:
+        """Bytes per cycle that the copy engines of all cores move from and to a memory off chip at
+        most."""
         links = self.arch.links.values()
         total = 0.0
         for engine in self.arch.copy_.values():
@@ -293,7 +298,7 @@ class LintedMachine:
             rates = (
                 min([own] + [link.bandwidth.at(self.arch.clock) * self.arch.scopes(link.scope)
                              for link in links if source in link.from_ and target in link.to])
-                for source, target in ways if "dram" in (source, target)
+                for source, target in ways if far in (source, target)
             )  # fmt: skip
             total += max(rates, default=0.0)
         return total
@@ -302,7 +307,8 @@ class LintedMachine:
     def bursts(self) -> Mapping[str, int]:
         """Bytes that go at once, by field."""
         requests = {f"copy.{name}.request": each.request for name, each in self.arch.copy_.items()}
-        return {"memories.dram.burst": self.arch.memories.dram.burst, **requests}
+        off_chip = self.arch.memories.off_chip().items()
+        return {**{f"memories.{role}.burst": far.burst for role, far in off_chip}, **requests}
 
     # Engines that compute.
 

@@ -39,6 +39,8 @@ class ComparedMachine:
     """Network -> its quickest point."""
     held: Mapping[str, Verdict]
     """Network -> what holds that point up: its run where it has one, else its estimate."""
+    interval: float = math.nan
+    """Geometric mean of the least `interval_ms` of each network; NaN without any in flight."""
 
 
 def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
@@ -52,7 +54,7 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     if not found:
         return []
     guessed = EstimateError.of(records(frame)) if estimated.is_estimated(frame) else None
-    best = [*_best(found, guessed), *_smaller(found)]
+    best = [*_best(found, guessed), *_first_in_flight(found), *_smaller(found)]
     return [*best, *_limit(found[0]), *_unseen(found, every, guessed)]
 
 
@@ -105,16 +107,21 @@ def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachin
     order of their latencies."""
     best: dict[str, dict[str, Record]] = {}
     held: dict[str, dict[str, Verdict]] = {}
+    intervals: dict[str, dict[str, float]] = {}
     for row, found_by in points:
         best.setdefault(str(row["arch"]), {}).setdefault(workload(row), row)
         held.setdefault(str(row["arch"]), {}).setdefault(workload(row), found_by)
+        every, name = intervals.setdefault(str(row["arch"]), {}), workload(row)
+        every[name] = min(number(row, "interval_ms", math.inf), every.get(name, math.inf))
     most = max(map(len, best.values()), default=0)
     found = []
     for name, own in best.items():
         mean = geometric_mean(number(row, "latency_ms") for row in own.values())
         area = number(next(iter(own.values())), "area_mm2")
         if len(own) == most:
-            found.append(ComparedMachine(name, mean, area, own, held[name]))
+            interval = geometric_mean(intervals[name].values())
+            interval = interval if math.isfinite(interval) else math.nan
+            found.append(ComparedMachine(name, mean, area, own, held[name], interval))
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
@@ -128,7 +135,8 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
         takes = f"{_digits(first.time)} ms{said}{_range(row)} for {network}{run}"
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
         if flying := number(row, "in_flight", 0.0):
-            takes += f" with {flying:.0f} inferences in flight"
+            every = _digits(number(row, "interval_ms"))
+            takes += f" with {flying:.0f} inferences in flight, one every {every} ms"
     else:
         takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
     lenders = {name: str(row["schedule_from"]) for name, row in first.best.items()
@@ -142,6 +150,19 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
     lead, second = found[1].time / first.time - 1, found[1].name
     behind = "is as quick" if lead < _EQUAL else f"takes {_more(lead)}"
     yield f"Fastest is {first.name}: {takes}; the next, {second}, {behind}."
+
+
+def _first_in_flight(found: Sequence[ComparedMachine]) -> Iterator[str]:
+    """Who does most with several inferences in flight, of machines of which that is known."""
+    flying = sorted((each for each in found if each.interval > 0), key=lambda each: each.interval)
+    if len(flying) < 2:
+        return
+    first, second = flying[:2]
+    mean = "" if len(first.best) == 1 else ", geometric mean"
+    lead = second.interval / first.interval - 1
+    behind = "is as quick" if lead < _EQUAL else f"takes {_more(lead)}"
+    every = f"an inference every {_digits(first.interval)} ms{mean}; the next, {second.name}"
+    yield f"With several in flight {first.name} is first: {every}, {behind}."
 
 
 def _range(row: Record) -> str:

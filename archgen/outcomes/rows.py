@@ -51,10 +51,12 @@ def bound_row(bound: api.Attainable | None, cycles: int) -> Row:
 
 
 def waterfall_row(found: Waterfall, cycles: int) -> Row:
-    """What matrix engines worked on and DRAM moved, as shares of a run of `cycles`."""
+    """What matrix engines worked on, and DRAM and flash moved, as shares of a run of `cycles`."""
     total = max(1, cycles)
     row: Row = {f"work_{column_word(name)}": found.matrix[name] / total for name in WORK}
-    return row | {f"moved_{column_word(name)}": share / total for name, share in found.dram.items()}
+    for start, account in (("moved", found.dram), ("flash_moved", found.flash)):
+        row |= {f"{start}_{column_word(name)}": n / total for name, n in account.items()}
+    return row
 
 
 def assumed_row(arch: Arch, cycles: int, simulate: Callable[[Arch], int]) -> Row:

@@ -24,6 +24,9 @@ from simmodel.arch.record import Arch
 
 _GIGA = 1e9
 _ROOF_NAME: Any = {"fontsize": 7.5, "path_effects": panels.OUTLINE, "in_layout": False}
+_FLASH_LINE: Any = {"color": style.INK, "ls": "--", "marker": "o", "mfc": "none", "lw": 1.0}
+_FAR = {"dram": DRAM, "flash": "flash_read_bytes"}
+"""Memories off chip, and the figure of what a run moves."""
 T = TypeVar("T")
 _FEW = 24
 """Points of a panel whose marks may be large."""
@@ -34,7 +37,8 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Log-log, rate over intensity: a panel for each machine, or each family of machines that a
     sweep has made of one.
 
-    The intensity of a point is its MACs over the bytes it moved to and from DRAM. A family has a
+    The intensity of a point is its MACs over the bytes it moved to and from DRAM; where there is
+    flash, a hollow mark has it of the bytes from there, under a dashed roof. A family has a
     roof for each peak and bandwidth, and names the least and the largest; the quickest and the
     slowest of its points of each network are named by what was swept, and a line goes through a
     network's points where one column alone is swept. Points that moved nothing stand at the right
@@ -54,7 +58,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
     ran = [row for row in rows if row["status"] == "ok" and row["macs"]]
-    moved = [(row["macs"], figure_of(row, DRAM)) for row in ran]
+    moved = [(row["macs"], figure_of(row, far)) for row in ran for far in _FAR.values()]
     span = _span([macs / amount for macs, amount in moved if amount], rows, archs)
     swept = [axis for axis in swept_fields(frame, archs) if axis.column != FAMILY]
     names = []
@@ -65,13 +69,15 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
+    flash = any("flash" in archs[str(row["arch"])].far_rates for row in rows)
     columns = min(panels.COLUMNS, len(grid))
     for panel in grid[::columns]:
         panel.set_ylabel("rate [GMAC/s]")
     for panel in grid[-columns:]:
-        panel.set_xlabel("intensity [MAC / DRAM byte]")
+        panel.set_xlabel("intensity [MAC / byte]" if flash else "intensity [MAC / DRAM byte]")
     titles = ", ".join(axis.title for axis in swept)
     keys = [Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()]
+    keys += [Line2D([], [], label="by bytes of flash, not DRAM", **_FLASH_LINE)] * flash
     legend(figure, keys, f"names: {titles}" if any(names) else "")
     figure.draw_without_rendering()
     for panel, own_names in zip(grid, names, strict=True):
@@ -99,6 +105,8 @@ def _draw_points(
         intensity = row["macs"] / moved if moved else edge
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / _GIGA
         points.setdefault(load, []).append(((intensity, rate), row))
+        if (read := figure_of(row, _FAR["flash"])) > 0:
+            panel.plot(row["macs"] / read, rate, marks[load][1], mec=marks[load][0], mfc="none")
     through = "-" if len(every) == 1 and every[0].ordered else ""
     few = len(rows) <= _FEW
     for load, own in points.items():
@@ -133,7 +141,7 @@ def _span(
     values = list(intensities)
     for row in rows:
         arch = archs[str(row["arch"])]
-        values.append(arch.peak_macs(str(row["dtype"])) / arch.dram_bytes_per_cycle)
+        values += [arch.peak_macs(str(row["dtype"])) / rate for rate in arch.far_rates.values()]
     values = [value for value in values if value > 0] or [1.0]
     return min(values) / 3, max(values) * 2
 
@@ -150,16 +158,18 @@ def _draw_roofs(
     for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
         giga = [m.clock / _GIGA for m in machines]
         roofs = {
-            (m.peak_macs(dtype) * rate, m.dram_bytes_per_cycle * rate)
+            (m.peak_macs(dtype) * rate, each * rate, far)
             for m, rate in zip(machines, giga, strict=True)
+            for far, each in m.far_rates.items()
             if m.peak_macs(dtype)
         }
-        for peak, slope in sorted(roofs):
+        for peak, slope, far in sorted(roofs):
             panel.plot(
-                [span[0], peak / slope, span[1]], [span[0] * slope, peak, peak], "-",
-                color=style.INK, lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
+                [span[0], peak / slope, span[1]], [span[0] * slope, peak, peak],
+                "-" if far == "dram" else "--", color=style.INK,
+                lw=1.2 if len(machines) == 1 else 0.8, zorder=1,
             )  # fmt: skip
-        peaks |= {(peak, f"{peak:,.0f} {dtype}") for peak, _ in roofs}
+        peaks |= {(peak, f"{peak:,.0f} {dtype}") for peak, *_ in roofs}
     for peak, text in _ends(sorted(peaks)):
         panel.text(span[1] / 1.03, peak, text, ha="right", va="bottom", **_ROOF_NAME)
     slopes = _ends(sorted({m.dram_bytes_per_cycle * m.clock / _GIGA for m in machines}))

@@ -76,7 +76,9 @@ _STALLS = {f"stall_{cause}": colour for cause, colour in style.CAUSES.items()}
 _ENGINES = {"matrix_busy": style.BUSY} | _STALLS
 _MATRIX = {f"work_{part}": colour for part, colour in style.WORK.items()} | _STALLS
 _DRAM = {f"moved_{part}": colour for part, colour in style.MOVED.items()}
-_SHARES_ROW, _HALF = 0.62, 0.34
+_FLASH = {f"flash_{name}": colour for name, colour in _DRAM.items()}
+_SHARES_BAR, _SHARES_ROW = 0.31, 0.68
+"""Inches of one bar of a row, and the share of the row that its bars take."""
 
 
 def _time_keys(columns: Mapping[str, str]) -> list[Any]:
@@ -107,19 +109,26 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
 
 @rc_context(style.SETTINGS)
 def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure:
-    """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
-    (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
+    """Stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
+    (`moved_<part>`) and, where there is any, flash (`flash_moved_<part>`); `of_bound` as a tick.
+    Each bar adds up to the point's time."""
     text = saying("What holds points up", findings.what_holds(points_with_labels(frame, archs)))
-    x = "share of time [%]: matrix engines above, DRAM below"
-    figure, grid = bar_figure(frame, archs, text, x, _SHARES_ROW)
+    bars = [own for own in (_MATRIX, _DRAM, _FLASH) if frame.columns.isin([*own]).any()]
+    order = "matrix, DRAM, flash" if _FLASH in bars else "matrix engines above, DRAM below"
+    x = f"share of time [%]: {order}"
+    figure, grid = bar_figure(frame, archs, text, x, _SHARES_BAR * len(bars))
+    pitch = _SHARES_ROW / len(bars)
     for axes, panel in grid:
         axes.set_xlim(0, 100)
         for place, row in _runs(panel):
-            for colours, side in ((_MATRIX, -1), (_DRAM, 1)):
-                draw_stack(axes, place + side * _HALF / 2, row, colours, 100, _HALF - 0.02)
-            at, reach = 100 * number(row, "of_bound"), _HALF + 0.08
+            for number_from_top, colours in enumerate(bars):
+                middle = place + (number_from_top - (len(bars) - 1) / 2) * pitch
+                draw_stack(axes, middle, row, colours, 100, pitch - 0.02)
+            at, reach = 100 * number(row, "of_bound"), _SHARES_ROW / 2 + 0.08
             axes.plot([at, at], [place - reach, place + reach], color=style.INK, lw=2)
-    columns = {n: c for n, c in (_MATRIX | _DRAM).items() if n in frame and (frame[n] > 0).any()}
+    parts = [name for own in bars for name in own if name in frame]
+    seen = {name for name in parts if (frame[name] > 0).any()}
+    columns = {n: c for n, c in (_MATRIX | _DRAM).items() if not seen.isdisjoint((n, f"flash_{n}"))}
     legend(
         figure, [*_time_keys(columns), Line2D([], [], color=style.INK, lw=2, label="bound")], most=5
     )

@@ -76,6 +76,7 @@ def points_sheet(
                cell=lambda ms: sheets.figure(ms, 4)),
         ComputedColumn(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
         ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
+        values("Interval", "interval_ms", "ms"),
         values("Speed", lambda p: _speed(p, base), "", f"against the best of {ranking.baseline}",
                cell=ratio),
         values("Matrix use", "matrix_utilization", cell=bar),
@@ -210,10 +211,14 @@ _NAMES: tuple[ComputedColumn[PointView], ...] = (
 
 def waterfall_sheet(points: Sequence[PointView]) -> sheets.Sheet:
     """From the bound of each run to its cycles: what matrix engines worked on and waited for, and
-    what DRAM moved; each adds up to the run."""
+    what DRAM and flash moved; each adds up to the run."""
     parts = [(what, f"work_{column_word(what)}", what, title) for what, title in WORK.items()]
     parts += [(f"waits: {c}", f"stall_{c}", f"waits_{c}", s.meaning) for c, s in STALLS.items()]
-    parts += [(f"DRAM: {w}", f"moved_{column_word(w)}", f"dram_{w}", t) for w, t in MOVED.items()]
+    for far, start in (("DRAM", "moved"), ("flash", "flash_moved")):
+        parts += [
+            (f"{far}: {w}", f"{start}_{column_word(w)}", f"{far.lower()}_{w}", t)
+            for w, t in MOVED.items()
+        ]
     columns: list[ComputedColumn[PointView]] = [
         *_NAMES,
         values("Cycles", "latency_cycles", cell=count),

@@ -184,7 +184,12 @@ _STAND_INS: dict[str, Plain] = {
 _WHY = {
     "dram": ": where inputs, outputs and maps lie; of a machine without DRAM, the SRAM beside it"
 }
-_MEANT = {"host.per_call": "what a call costs is its latency"}
+_MEANT = {
+    "host.per_call": "what a call costs is its latency",
+    "memories.dram.kind": "the kind of DRAM is energy.dram",
+    "memories.l1": "the memory of a core is local",
+    "memories.l2": "the memory that cores share is shared",
+}
 _READER = RecordReader(Arch, "arch", _MEANT, _WHY)
 
 

@@ -18,6 +18,8 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 _START = 4
 """Letters by which words begin alike."""
+_OTHER_TYPES = re.compile(r"u?int[24]|fp64")
+"""Element types that there are elsewhere: no misspelling of one that archgen has."""
 _PLACE = re.compile(r"(.+?):(\d+):(\d+): ")
 EXTENDS = "extends"
 """The key that names a file which this one is laid over."""
@@ -88,7 +90,10 @@ def dotted(path: Path, root: str = "arch") -> str:
 
 def guess(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'banks'?`, or nothing when no known word is near: spelled much like it, or
-    the only one that begins like it (`architectures`, `archs`)."""
+    the only one that begins like it (`architectures`, `archs`). An element type is no other
+    one's misspelling."""
+    if _OTHER_TYPES.fullmatch(word.lower()):
+        return ""
     by_folded = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
     if not near and len(word) >= _START:

@@ -393,10 +393,12 @@ def beside(point: Point) -> tuple[MeasuredSchedule, ...]:
 
 def _measured_schedule(name: str, row: dict[str, Any]) -> MeasuredSchedule:
     if row["status"] != "ok":
-        return MeasuredSchedule(name, None, None, None, None, row["reason"])
+        return MeasuredSchedule(name, None, None, None, None, None, row["reason"])
     moved = row["dram_read_bytes"] + row["dram_write_bytes"]
     cycles, peak = row["latency_cycles"], row["peak_local_bytes"]
-    return MeasuredSchedule(name, cycles, moved, peak, row["verified"], row["note"])
+    host = round(cycles * row["host_ms"] / row["latency_ms"]) if cycles else 0
+    cycles -= host  # nothing overlaps with it
+    return MeasuredSchedule(name, cycles, host, moved, peak, row.get("verified"), row["note"])
 
 
 # What the compiler's cost model says of a point, before there is a program: an outcome like any

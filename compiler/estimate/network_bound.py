@@ -6,14 +6,16 @@ would have to be different:
     matrix     exact cycles of the arrays, each layer as one product per batch, its kernel positions
                joined to its reduction, no array filled or drained between layers, all cores busy
     vector     elements over lanes, at the cost of their functions
-    bandwidth  compulsory bytes of DRAM
+    bandwidth  compulsory bytes of DRAM, each direction at its rate
     flash      the same of flash, which has the constants where there is one
+    copies     compulsory bytes over the rates of all copy engines, or links, that can carry them
     weights    constants of products, in the order in which layers can end, through the room on chip
     host       what it takes for an inference, and its calls, one after another
 
-Depthwise products may run on two engines: they count where both together take least. No figure
-leaves out tiles that are cheaper than a whole layer: cutting never saves a fold, a lane or a
-start-up. What is not known here: halos, ports and banks, latencies, the order of a single core.
+All else begins when the host has done what it does for the inference. Depthwise products may run on
+two engines: they count where both together take least. No figure leaves out tiles that are cheaper
+than a whole layer: cutting never saves a fold, a lane or a start-up. What is not known here: halos,
+ports and banks, latencies, the order of a single core.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
 from compiler.context import CompileResult
-from compiler.cost.overlap import host_cycles, in_turn
+from compiler.cost.overlap import copy_rate, host_cycles, in_turn
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import depthwise_each
@@ -34,6 +37,7 @@ from compiler.target.machine import array_takes
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.trace import Events
@@ -52,17 +56,23 @@ class Attainable:
     bandwidth: float
     weights: float
     host: float
+    """Of its calls, and `before`."""
     flash: float = 0.0
+    copies: float = 0.0
+    before: float = 0.0
+    """What the host takes for an inference, until all else begins."""
 
     @property
     def cycles(self) -> int:
-        """The longest of them; cycles are whole."""
-        return math.ceil(max(self.by.values()) - 1e-6)
+        """The longest of them, behind what the host does before; cycles are whole."""
+        by = self.by
+        longest = max(self.before + max(by[name] for name in by if name != "host"), self.host)
+        return math.ceil(longest - 1e-6)
 
     @property
     def by(self) -> Mapping[str, float]:
         """Resource -> cycles."""
-        return vars(self)
+        return {name: cycles for name, cycles in vars(self).items() if name != "before"}
 
     @property
     def resource(self) -> str:
@@ -147,16 +157,72 @@ def attainable(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> 
     graph, least = demands.graph, demands.least
     matrix, vector = _engines(tuple(work.values()), arch.core_count)
     calls = (step for step in graph.steps if isinstance(step, HostNode))
-    moved = least.by_memory(arch.constants)
+    moved, before = least.transfers(arch.constants), arch.host.per_inference.cycles(arch.clock)
+    far = {
+        role: sum(
+            arch.far_load(role, size, 0, write=write)
+            for (where, write), size in moved.items()
+            if where == role
+        ) / rate
+        for role, rate in arch.far_rates.items()
+    }  # fmt: skip
     return Attainable(
         matrix,
         vector,
-        moved["dram"] / arch.dram_bytes_per_cycle,
+        far["dram"],
         _weight_load_cycles(demands, work, arch),
-        arch.host.per_inference.cycles(arch.clock)
-        + sum(host_cycles(call, graph.tensors, arch) for call in calls),
-        moved["flash"] / arch.far_rates["flash"] if "flash" in moved else 0.0,
+        before + sum(host_cycles(call, graph.tensors, arch) for call in calls),
+        far.get("flash", 0.0),
+        max((size / _carry_rate(kinds, arch) for kinds, size in _combined(moved)), default=0.0),
+        before,
     )
+
+
+Transfers = tuple[tuple[str, bool], ...]
+"""Kinds of transfers: memory off chip, and whether it is written."""
+
+
+def _combined(moved: Mapping[tuple[str, bool], int]) -> Iterator[tuple[Transfers, int]]:
+    """Every choice of kinds of transfers, and their bytes: what carries one may carry others."""
+    some = [kind for kind, size in moved.items() if size]
+    for count in range(1, len(some) + 1):
+        for kinds in combinations(some, count):
+            yield kinds, sum(moved[kind] for kind in kinds)
+
+
+def _carry_rate(kinds: Transfers, arch: Arch) -> float:
+    """Bytes of these kinds that all copy engines, and the links that they cross, carry in a cycle;
+    what goes from one memory off chip to another is a read and a write at once."""
+    engines, lanes = 0.0, dict[tuple[str, bool], float]()
+    for engine in arch.copy_.values():
+        paths = [
+            (far, near, write)
+            for far, write in kinds
+            if far in (engine.to if write else engine.from_)
+            for near in (engine.from_ if write else engine.to)
+        ]
+        for far, near, write in paths:
+            # Of several links on a path the narrowest; each counts once, whatever goes over it.
+            start, end = (near, far) if write else (far, near)
+            crossed = [
+                (link.bandwidth.at(arch.clock) * arch.scopes(link.scope), name, link.duplex & write)
+                for name, link in arch.links.items()
+                if start in link.from_ and end in link.to and near not in OFF_CHIP
+            ]
+            rate, name, outward = min(crossed, default=(math.inf, near, False))
+            lanes[name, outward] = rate
+        rates = [
+            copy_rate(arch, engine, far) * (2 if (near, not write) in kinds else 1)
+            for far, near, write in paths
+        ]
+        engines += arch.core_count * max(rates, default=0.0)
+    return min(engines, sum(lanes.values()))
+
+
+def load_rate(arch: Arch) -> float:
+    """Bytes of constants that reach the chip in a cycle."""
+    constants = arch.constants
+    return min(arch.far_rates[constants], _carry_rate(((constants, False),), arch))
 
 
 def _engines(work: tuple[EngineWork, ...], cores: int) -> tuple[float, float]:
@@ -205,7 +271,7 @@ def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Engi
 def _weight_load_cycles(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> float:
     """Cycles until the last weights have come: at any time those that a product is not done with
     are on chip or still have to be loaded."""
-    held, rate, sizes = room(arch), arch.far_rates[arch.constants], demands.sizes
+    held, rate, sizes = room(arch), load_rate(arch), demands.sizes
     left = sum(sizes.values()) - held
     if left <= 0:
         return 0.0

@@ -44,7 +44,8 @@ class OffChip:
             if (end := self._layout[1][role]) <= memory.size:
                 continue
             held = weights if role == self.arch.constants else 0
-            terms = (("constants", held), ("feature maps", end - held))
+            rest = "feature maps" if role == "dram" else "alignment"
+            terms = (("constants", held), (rest, end - held))
             raise DoesNotFit(
                 demand=end,
                 bound=memory.size,

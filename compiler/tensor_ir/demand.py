@@ -45,11 +45,16 @@ class Demanded:
     constants: int = 0
     """Of `read`, those of constants."""
 
-    def by_memory(self, constants: str) -> dict[str, int]:
-        """Bytes to and from memory off chip by role, where that of `constants` holds those."""
-        return {"dram": self.read + self.written} if constants == "dram" else {
-            "dram": self.read + self.written - self.constants, constants: self.constants,
-        }  # fmt: skip
+    def transfers(self, constants: str) -> dict[tuple[str, bool], int]:
+        """Bytes by memory off chip and whether it is written, where that of `constants` has
+        those."""
+        found = {("dram", False): self.read, ("dram", True): self.written}
+        if constants != "dram":
+            found |= {
+                ("dram", False): self.read - self.constants,
+                (constants, False): self.constants,
+            }
+        return found
 
 
 class Marks:

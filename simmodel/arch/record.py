@@ -478,7 +478,8 @@ class Encoding(FrozenModel):
 
 
 class Host(FrozenModel):
-    """The processor that runs what the accelerator cannot."""
+    """The processor that runs what the accelerator cannot. Times without a unit are core cycles of
+    the accelerator, as everywhere in the file."""
 
     compute: Operations = 10e9
     """Sustained operations per second."""

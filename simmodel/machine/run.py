@@ -60,7 +60,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
             for index in sorted(by_origin)
         ),
         traffic=_traffic(zip(works, moved, strict=True), machine.arch),
-        dram_load=_dram_load(works, machine.arch),
+        far_loads={far: _far_load(far, works, machine.arch) for far in machine.arch.far_rates},
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
         simulated=sum(len(each.order) for each in machine.front_ends) - machine.skipped,
@@ -108,13 +108,13 @@ def _occurrence_traffic(work: Work, arch: Arch) -> Bytes:
     return total
 
 
-def _dram_load(works: Iterable[Work], arch: Arch) -> float:
+def _far_load(far: str, works: Iterable[Work], arch: Arch) -> float:
     known: dict[int, float] = {}  # by prototype
     total = 0.0
     for work in works:
         kind = work.instruction.prototype
         if work.count and id(kind) not in known:
-            flows = (flow for flow in kind.traffic(arch) if flow.operand.memory == "dram")
+            flows = (flow for flow in kind.traffic(arch) if flow.operand.memory == far)
             known[id(kind)] = sum(flow.load(arch) for flow in flows)
         total += work.executed * known.get(id(kind), 0.0)
     return total
@@ -170,7 +170,7 @@ def _origin(
         kind, name = (first, last) if first == "link" else (last, first)
         through[kind][name] = amount
     begin, end = min(work.first for work in works), max(work.last for work in works)
-    turns, turn_cycles = loop or (1, float(end - begin))
+    turns, turn_cycles = loop or (1, None)
     return OriginTrace(
         node=origin.node,
         group=origin.group,

@@ -3,7 +3,8 @@
     python studies/benchmarks/targets.py [--quick] [--execute] [--jobs N] [--only TEXT]
 
 Every point is compiled as `archgen study` does it, at effort 1. `bound` is `bound_cycles`, which
-knows the machine's arrays, memories and DRAM. `x compulsory` is DRAM bytes over constants and
+knows the machine's arrays, memories, copy engines and DRAM and which no schedule undercuts (weights
+in the order of the layers are a model: `fluid.py`). `x compulsory` is DRAM bytes over constants and
 inputs that outputs take, and outputs, once each. `asked` is what to reach, `published` a figure of
 a paper or a vendor for the same machine, both in the unit of the row:
 

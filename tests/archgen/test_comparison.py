@@ -12,7 +12,7 @@ from host_only import HOST_ONLY, small_model
 
 import archgen
 from archgen.cli import compare as verb
-from archgen.cli.compare import compare, gate_lines, lines
+from archgen.cli.compare import compare, gate_lines, lines, pairs_table
 from archgen.cli.main import cli
 from archgen.cli.summary import screenful
 from archgen.comparison.comparison import ComparedStudy, StudyComparison
@@ -201,7 +201,7 @@ def stopped(before: Outcome, after: Outcome, *words: str) -> list[str]:
     """What the gates `words` say of a pair."""
     found = compared(of(before), of(after))
     columns = [*before.row, *after.row]
-    return gate_lines(found, judged(found, gates_of(words, 0.01, columns), True))
+    return gate_lines(found, judged(found, gates_of(words, 0.01, columns)))
 
 
 def test_gates_stop_what_got_worse_by_more_than_allowed() -> None:
@@ -339,6 +339,29 @@ def test_where_nothing_smaller_comes_near_it_says_what_less_area_costs() -> None
         "Less area costs time: banks-2 has 1 mm2 instead of 3 and takes 4 times as long.",
         "What holds banks-4 up: array padding takes 57 % of the matrix engines' time.",
     ]
+
+
+def test_with_several_in_flight_another_may_be_first() -> None:
+    flying = [
+        row(banks, ms, 1.0, in_flight=4, interval_ms=every)
+        for banks, ms, every in ((2, 1.0, 0.5), (4, 2.0, 0.4))
+    ]
+    alone, several, *_ = said(*flying)
+    assert "1,000 samples/s with 4 inferences in flight, one every 0.5 ms; the next" in alone
+    assert several == (
+        "With several in flight banks-4 is first: an inference every 0.4 ms; the next, banks-2, "
+        "takes 25 % longer."
+    )
+    assert not any("in flight" in each for each in said(row(2, 1.0, 1.0), row(4, 2.0, 1.0)))
+
+
+def test_a_longer_interval_is_worse_and_stops_the_usual_gates() -> None:
+    found = one(point(interval_ms=0.1), point(interval_ms=0.2))
+    assert (found.verdict, found.figures["interval_ms"].ratio) == ("worse", 2.0)
+    study = compared(of(point(interval_ms=0.1)), of(point(interval_ms=0.2)))
+    (stopped,) = judged(study, gates_of(["usual"], 0.01, point().row)).stopped
+    assert stopped.gate.figure == "interval_ms"
+    assert "interval" in [str(each.header) for each in pairs_table(study).columns]
 
 
 def test_over_several_networks_machines_that_lack_one_are_left_out() -> None:

@@ -59,7 +59,7 @@ def test_what_held_runs_up_is_named_with_what_would_help() -> None:
     )
     # Calls of a host that is quick enough cost their latency.
     called = [outcome(c, 4, 16, 0.3, bound_by="host", of_bound=0.9) for c in (1, 2)]
-    assert "sweep host.latency " in notes(called)[0]
+    assert "sweep host.latency, " in notes(called)[0]
 
 
 def test_what_failed_or_is_unknown_says_nothing() -> None:

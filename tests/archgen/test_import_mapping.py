@@ -13,9 +13,12 @@ import pytest
 
 import archgen
 from archgen.api import prepared_for, request_for
+from archgen.outcomes.points import Point
 from archgen.scheduling import choice
+from archgen.studies.run import beside
 from archgen.toolchain import compile_best
 from compiler.api import parse_tree
+from simmodel.machine.run import simulate
 
 IMPORT = runpy.run_path(str(Path(__file__).parents[2] / "studies/11_import_mapping.py"))
 GEMM = {"m": 64, "n": 96, "k": 128}
@@ -116,7 +119,10 @@ def test_loops_in_space_outside_of_local_memory_are_cores(tmp_path: Path) -> Non
     ("said", "wrong"),
     [
         ("L1[WIO] P4 - L0[W] K96 C128", "covers 4 of the 64 positions of m"),
-        ("L1[WIO] X4 - L0[W] P64 K96 C128", "loops over X; known are"),
+        (
+            "L1[WIO] X4 - L0[W] P64 K96 C128",
+            "loops over X: the layer has none; did you mean 'OX'\\?; known are",
+        ),
         ("L1[WIO] four", "'four': expected such as C8 or K2X"),
         ("mapping: none", "neither `mapping` of Timeloop"),
         ("mapping: []", "the mapping has no loops"),
@@ -125,6 +131,55 @@ def test_loops_in_space_outside_of_local_memory_are_cores(tmp_path: Path) -> Non
 def test_mistakes_are_told(tmp_path: Path, said: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         translated(tmp_path, said, GEMM)
+
+
+TYPOS = """
+    mapping:
+      - {target: DRAM, type: temporal, factors: P=8 K=6 C=2, permutation: PKX}
+      - {target: Scratchpad, type: spacial, factors: K16, permutation: KK}
+      - {target: Scratchpad, type: bypass, keep: Weights}
+      - {target: Accumulator, factors: P=16 C=four C=4, permutatoin: CK}
+      - Registers
+    """
+
+
+def test_all_mistakes_are_told_at_once_with_where(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="entry 2") as told:
+        translated(tmp_path, TYPOS, GEMM)
+    known = "B, C, D, D0, D1, D2, FX, FY, K, M, N, OX, OY, P, Q, R, S"
+    assert [line.strip() for line in str(told.value).splitlines() if line] == [
+        f"entry 1 (DRAM): permutation: no loop 'X'; did you mean 'OX'?; known are {known}",
+        "entry 2 (Scratchpad): unknown type 'spacial'; did you mean 'spatial'?",
+        "entry 2 (Scratchpad): permutation: K stands there twice",
+        "entry 3 (Scratchpad): keep 'Weights': expected a list such as [Weights]",
+        "entry 4 (Accumulator): no 'type'",
+        "entry 4 (Accumulator): unknown key 'permutatoin'; did you mean 'permutation'?",
+        "entry 4 (Accumulator): factor 'C=four': expected such as C=16",
+        "entry 5: 'Registers' is no mapping",
+        "m: factors 8 x 16 are 128 positions, the layer has 64",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("L1[WIO] P8 K2 - L0[W] P16 K96 C128", "m: factors 8 x 16 are 128 positions, the layer "),
+        ("L1[W] P4 - L0 K2", r"'L0': expected such as L2\[WI\]"),
+        ("L1[WXO] P4 - L0[W]", r"'L1\[WXO\]': expected such as"),
+        ("for K in [0:2)\nfor P of [0:4)", "line 2: 'for P of .*': expected such as for K in"),
+        ("- {temporal_ordering: [[K, 4], K, [C, many]]}", r"temporal_ordering: 'K'.*\n.*'many'"),
+        ("- 1\n- {temporal_ordering: [], spatial_mapping: [D1]}", "spatial_mapping: .* expected"),
+    ],
+)
+def test_malformed_entries_are_mistakes(tmp_path: Path, said: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        translated(tmp_path, said, GEMM)
+
+
+def test_a_last_turn_that_is_shorter_is_said(tmp_path: Path) -> None:
+    found = translated(tmp_path, "L3[WIO] P5 - L0[W] P14 K96 C128", GEMM)
+    assert found.loops == ["m 14"]
+    assert found.left[0] == "m: 5 x 14 turns for 64 positions: the last is shorter"
 
 
 def test_a_mapping_of_one_product_compiles_as_it_says(tmp_path: Path) -> None:
@@ -139,3 +194,7 @@ def test_a_mapping_of_one_product_compiles_as_it_says(tmp_path: Path) -> None:
     (decision,) = result.decisions
     (layer,) = decision.schedule.layers
     assert [loop.size for loop in layer.loops] == [48, 16, 64]
+    # What the host takes for the input is no part of the comparison.
+    by_hand, own = beside(Point("", arch, model, 1, dtype, scheduling=scheduling, verify=False))
+    assert by_hand.host_cycles == own.host_cycles and own.host_cycles
+    assert by_hand.cycles == simulate(result.program, arch).cycles - own.host_cycles

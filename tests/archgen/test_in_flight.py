@@ -39,6 +39,16 @@ def test_the_host_prepares_one_while_others_run(tmp_path: Path) -> None:
     assert slow["interval_ms"] == pytest.approx(0.05) and quick["interval_ms"] < 0.05
 
 
+def test_the_host_does_one_thing_at_a_time(tmp_path: Path) -> None:
+    """Its calls of one inference do not overlap with what it does before the next."""
+    host = tmp_path / "host.yaml"
+    slow = "{per_inference: 50 us, latency: 100 us}"
+    host.write_text(f"{{extends: soma-edge, name: slow, host: {slow}, vector: {{types: [int8]}}}}")
+    (row,) = study([str(host)], [NETWORK], effort=[0], in_flight=3).frame.to_dict("records")
+    assert row["host_ops"] > 0 and row["host_ms"] > 0.15
+    assert row["interval_ms"] == pytest.approx(row["host_ms"])
+
+
 def test_a_program_for_a_range_of_sizes_says_why_it_has_none(tmp_path: Path) -> None:
     found = study(
         ["soma-edge"], ["gpt2:layers=1,hidden=48,heads=2,vocabulary=64"], effort=[0],

@@ -105,6 +105,27 @@ def test_a_unit_mistaken_by_a_thousand_or_a_placeholder_is_seen(
     assert f"arch.{field}" in [dotted(each.path) for each in findings(arch)]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "rules"),
+    [
+        ("memories.flash.bandwidth", "0.001 B/cycle", {"flash-rate"}),
+        ("memories.flash.bandwidth", "10000 B/cycle", {"flash-rate", "dram-unused"}),
+        ("memories.flash.size", "32 KiB", {"dram-size"}),
+        ("memories.flash.latency", "3 us", {"dram-latency", "requests-in-flight"}),
+        ("memories.flash.burst", 64000, {"burst-size"}),
+    ],
+)
+def test_flash_is_looked_at_as_dram_is(field: str, value: object, rules: set[str]) -> None:
+    base = load_arch("ethos-u55-256-flash")
+    arch = rewritten.changed(base, {field: value})
+    assert arch is not None
+    found = [each for each in findings(arch) if each.name != "vector-real"]
+    assert {each.name for each in found} == rules
+    assert {dotted(each.path).split(".")[-2] for each in found} <= {"flash", "weights"}
+    assert not any("DRAM" in f"{each.figure} {each.usual}" for each in found)
+    assert {each.name for each in findings(base)} == {"vector-real"}
+
+
 def test_the_best_product_of_a_systolic_array_by_hand() -> None:
     """TPU v1: 4096 entries of sums, half of them for one product; each cycle 256 inputs are read
     and 256 sums of 4 bytes read, added to and written."""

@@ -153,6 +153,24 @@ def test_points_that_move_or_multiply_nothing_can_be_drawn() -> None:
     assert figures(data)
 
 
+def test_flash_has_a_roof_a_mark_and_a_bar() -> None:
+    data = frame(1, 1)
+    arch = load_arch("ethos-u55-256-flash")
+    plain = waterfall_figure(data)
+    data["arch"], data["dtype"], data["flash_read_bytes"] = arch.name, "int8", 10**7
+    (axes,) = roofline_figure(data, {arch.name: arch}).axes
+    (roof,) = (line for line in axes.get_lines() if line.get_linestyle() == "--")
+    assert list(roof.get_ydata()) == [roof.get_xdata()[0] * 0.5, 128.0, 128.0]  # 0.5 GB/s
+    (mark,) = (line for line in axes.get_lines() if line.get_markerfacecolor() == "none")
+    assert list(mark.get_xdata()) == [10**9 / 10**7]
+    for part in MOVED:
+        data[f"flash_moved_{part}"] = 0.25
+    figure = waterfall_figure(data)
+    bars = [[len(each.patches) for each in drawn.axes] for drawn in (plain, figure)]
+    assert bars[1] == [count + 4 for count in bars[0]]
+    assert "flash" in figure.axes[0].get_xlabel()
+
+
 def test_what_repeats_most_becomes_rows() -> None:
     many_archs, many_models = latency_figure(frame(5, 1)), latency_figure(frame(1, 3))
     assert [len(axes.get_yticks()) for axes in many_archs.axes] == [5]

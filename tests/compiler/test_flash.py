@@ -105,3 +105,4 @@ def test_what_does_not_fit_names_its_memory(role: str) -> None:
     said = refused(raised.value)
     named, terms = ("flash", "constants") if role == "flash" else ("DRAM", "feature maps")
     assert f"net: {named}" in said and terms in said and f"memories.{role}.size" in said
+    assert role == "dram" or "feature maps" not in said  # what is between constants is no map

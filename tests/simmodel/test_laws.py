@@ -280,7 +280,11 @@ def test_09_each_run_takes_time_of_a_channel() -> None:
     dram = {"run_cost": "6 cycles", "channels": 2}
     arch = machine(memories=memories(dram=dram))
     trace = simulate(program((_rows(8, 64),)), arch)
-    assert (trace.cycles, trace.traffic["dram.read"], trace.dram_load) == (32 + 8 * 3, 512, 896)
+    assert (trace.cycles, trace.traffic["dram.read"], trace.far_loads["dram"]) == (
+        32 + 8 * 3,
+        512,
+        896,
+    )
     assert simulate(program((load(512),)), arch).cycles == 32 + 3
 
 

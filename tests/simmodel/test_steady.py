@@ -254,6 +254,8 @@ def test_a_thousand_iterations_are_a_few() -> None:
     assert skipped.traffic["dram.read"] == 32_000
     # The scalar unit works until 3000, so a turn of the loop takes three cycles, for both of it.
     assert [(o.turns, o.turn_cycles) for o in skipped.origins] == [(1000, 3.0), (1000, 3.0)]
+    alone = simulate(program((nop(3),)), machine())
+    assert [(o.turns, o.turn_cycles) for o in alone.origins] == [(1, None)]  # of no loop
 
 
 def test_what_follows_a_loop_waits_for_as_long_as_it_did() -> None:
