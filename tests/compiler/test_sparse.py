@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from machines import changed, machine
-from networks import Net, check
+from hypothesis import given, settings
+from machines import changed, machine, machines
+from networks import Net, check, refused
 from onnx import numpy_helper
 
+from archgen.zoo.catalog import ZooError, build
+from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.record import Arch
 from simmodel.isa import MatrixInstruction
 from simmodel.isa.base import instructions
@@ -119,3 +122,30 @@ def test_weights_that_are_sparse_the_other_way_are_dense() -> None:
     raw[0, 0] = raw[1, 0] = raw[2, 0] = 1
     first.CopyFrom(numpy_helper.from_array(raw, first.name))
     assert kinds(check(model, MACHINES["conv"], "int8")) == {"int8", "int8_2of4"}
+
+
+@settings(max_examples=12)
+@given(machines())
+def test_any_machine(arch: Arch) -> None:
+    if "int8" not in arch.types or not arch.matrix.peak("int8"):
+        return
+    rate = {**arch.matrix.rate, "int8_2of4": 2 * arch.matrix.peak("int8") / arch.matrix.cells}
+    try:
+        check(convolutions(quantized=True), changed(arch, "matrix", rate=rate), "int8")
+    except (DoesNotFit, UnsupportedModel) as why:
+        refused(why)
+
+
+def test_a_sparse_rate_is_no_less_than_the_dense_one() -> None:
+    with pytest.raises(ValueError, match="at least as fast as others of int8"):
+        machine(types=("int8",), matrix={"rate": {"int8": 1.0, "int8_2of4": 0.5}})
+
+
+def test_networks_of_the_zoo_are_pruned() -> None:
+    model = build("squeezenet", image=32, pruned=2)
+    known = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    inner = known["fire2.expand3x3.weight"]
+    assert ((inner.reshape(64, -1, 4, 3, 3) != 0).sum(2) == 2).all()
+    assert (known["conv1.weight"] != 0).all()  # three channels are no whole four
+    with pytest.raises(ZooError, match="pruned=5 must be 1, 2 or 3 of four weights"):
+        build("squeezenet", pruned=5)
