@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.dtype import NUMPY, pack, unpack
-from simmodel.arch.element_types import PACKED, is_float
+from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
 from simmodel.isa import Arrive, HostCall, Instruction, View
@@ -241,21 +241,23 @@ def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:
     shape, strides, dtype = operand.shape, operand.strides, NUMPY[operand.dtype]
 
     def unpacked(address: int) -> Array:
-        raw, axis = _pairs(operand, memory, address)
-        values = unpack(np.moveaxis(raw, axis, -1), operand.dtype, operand.shape[axis])
+        raw, axis = _items(operand, memory, address)
+        values = unpack(raw.reshape(*raw.shape[:-2], -1), operand.dtype, operand.shape[axis])
         return np.moveaxis(values, -1, axis)
 
-    if operand.dtype in PACKED:
+    if operand.per_item > 1:
         return unpacked
     return lambda address: np.ndarray(shape, dtype, memory, address, strides)
 
 
-def _pairs(operand: Operand, memory: Bytes, address: int) -> tuple[Array, int]:
-    """The bytes of an operand whose elements share bytes, and the axis along which they do."""
+def _items(operand: Operand, memory: Bytes, address: int) -> tuple[Array, int]:
+    """The bytes of an operand of which several elements lie together, and the axis along which they
+    do, which is the last but one."""
     shape, strides = operand.bytewise
     dims = zip(operand.shape, operand.strides, strict=True)
     axis = next((a for a, (n, s) in enumerate(dims) if n > 1 and s == 1), len(shape) - 1)
-    return np.ndarray(shape, np.uint8, memory, address, strides), axis
+    last, step = (*shape, operand.itemsize), (*strides, 1)
+    return np.moveaxis(np.ndarray(last, np.uint8, memory, address, step), axis, -2), axis
 
 
 def _writer(operand: Operand, memory: Bytes) -> Callable[[int, Array], None]:
@@ -263,11 +265,11 @@ def _writer(operand: Operand, memory: Bytes) -> Callable[[int, Array], None]:
     at = _array_at(operand, memory)
 
     def put(address: int, values: Array) -> None:
-        if operand.dtype not in PACKED:
+        if operand.per_item == 1:
             at(address)[...] = values
             return
-        raw, axis = _pairs(operand, memory, address)
-        np.moveaxis(raw, axis, -1)[...] = pack(np.moveaxis(values, axis, -1), operand.dtype)
+        raw, axis = _items(operand, memory, address)
+        raw[...] = pack(np.moveaxis(values, axis, -1), operand.dtype).reshape(raw.shape)
 
     return put
 
@@ -290,7 +292,7 @@ def _site_effect(
         (index, _writer(operand, memories[spot]))
         for index, operand in enumerate(operands)
         if index >= len(instruction.reads())
-        for spot in spots[index][operand.dtype not in PACKED :]
+        for spot in spots[index][operand.per_item == 1 :]
     ]
 
     def step(turn: int) -> None:

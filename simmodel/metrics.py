@@ -220,7 +220,8 @@ def _dtype(program: Program, arch: Arch) -> str:
     """Element type of most products, of the types whose rate is known."""
     macs: dict[str, int] = defaultdict(int)
     for instruction, times in products(program):
-        if (kind := product_type(instruction.a.dtype)) in (arch.matrix.rate or arch.types):
+        kind = product_type(instruction.a.dtype, instruction.w.dtype)
+        if kind in (arch.matrix.rate or arch.types):
             macs[kind] += times * instruction.macs()
     return max(macs, key=lambda name: macs[name], default=arch.types[0])
 

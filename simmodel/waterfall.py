@@ -54,7 +54,8 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     needed = compute_cycles(program, trace, arch)
     done = started = 0.0
     for instruction, times in products(program):
-        peak = arch.peak_macs(product_type(instruction.a.dtype))
+        kind = product_type(instruction.a.dtype, instruction.w.dtype)
+        peak = arch.peak_macs(kind)
         done += times * instruction.macs() / peak if peak else 0.0
         started += times * instruction.startup(arch) / cores
     work = (needed, done - needed, busy - started - done, started)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from archgen.energy.area import Area, area_of
 from archgen.energy.area_of_parts import instruction_bytes
-from archgen.energy.engines import vector_type
+from archgen.energy.engines import dense_type, vector_type
 from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed
 from archgen.energy.sram import Source, Sram, source_of
 from archgen.energy.table import Figures, Operation, shipped_table
 from archgen.energy.terms import sum_of
+from simmodel.arch.base import RateType
 from simmodel.arch.record import Arch
 
 _KINDS = ("simple", "multiply", "divide", "special")
@@ -125,10 +126,10 @@ class _TableCosts:
     def _add(self, dtype: Operation, node: float) -> float:
         return at_node(self.figures.arithmetic.add[sum_of(dtype)], node)
 
-    def mac(self, dtype: Operation) -> UncertainValue:
-        """A multiply-accumulate of the array."""
-        around = self.figures.datapath
-        spent = self._bare(dtype, 1, 1) * around.factor
+    def mac(self, dtype: RateType) -> UncertainValue:
+        """A multiply-accumulate of the array; of sparse weights every other one is made."""
+        around, kind = self.figures.datapath, dense_type(dtype)
+        spent = self._bare(kind, 1, 1) * around.factor / (1 if kind == dtype else 2)
         return UncertainValue.within(spent, around.low, around.high).by(self.speed)
 
     def vector(self, kind: str) -> UncertainValue:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Operation, Sum
 from archgen.energy.terms import WHERE, Logic, Term, sum_of
-from simmodel.arch.element_types import is_float, size_of
+from simmodel.arch.base import RateType
+from simmodel.arch.element_types import SPARSE, is_float, size_of
 from simmodel.arch.record import Arch, ScalarCost, VectorCost
 
 _STATIONARY, _MOVING = 2, 1
@@ -29,7 +30,11 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     # A rate below 1 means that narrower cells join for a product, one above 1 that they split. One
     # array serves all types, so it is built for the one that takes most.
     most, dtype = max(
-        ((cell_of(arch, name, figures) * rate, name) for name, rate in matrix.rate.items()),
+        (
+            (cell_of(arch, kind, figures) * rate / (1 if kind == name else 2), name)
+            for name, rate in matrix.rate.items()
+            for kind in (dense_type(name),)
+        ),
         default=(0.0, ""),
     )
     one = logic.datapath(most).unless(arch.energy.area.mac)
@@ -52,6 +57,12 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
             ("matrix.writeback", "matrix.cols", "matrix.units", *WHERE),
             f"{lanes} columns x {1e6 * one.value:.4g} um2", one.times(lanes),
         )  # fmt: skip
+
+
+def dense_type(dtype: RateType) -> Operation:
+    """The type of the products that are made, by sparse weights half as many as are counted."""
+    kind: Operation = SPARSE.get(dtype, dtype)  # type: ignore[assignment]
+    return kind
 
 
 def cell_of(arch: Arch, dtype: Operation, figures: Figures) -> float:

@@ -13,7 +13,6 @@ from itertools import chain
 
 from archgen.energy.costs import EnergyCosts
 from archgen.energy.ranges import UncertainValue, total
-from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, MatrixInstruction, VectorFamily, Window
 from simmodel.isa.base import instructions
@@ -38,7 +37,7 @@ def count_events(program: Program, trace: Trace) -> list[Events]:
 
 def _count_instruction(item: Instruction, times: int, own: Events) -> None:
     if isinstance(item, MatrixInstruction):
-        own.macs[product_type(item.a.dtype)] += times * item.macs()
+        own.macs[item.kind] += times * item.macs()
     elif isinstance(item, VectorFamily):
         taps = math.prod(item.kernel) if isinstance(item, Window) else 1
         own.elements[item.cost()] += times * taps * math.prod(item.walked())

@@ -55,6 +55,10 @@ class ZooError(ValueError):
     """A network of the zoo was asked for with a name, option or size that cannot be built."""
 
 
+_REDUCED = {"Conv": 1, "MatMul": -2, "Gemm": 0}
+"""Axis of the weights along which operators reduce."""
+
+
 class NetworkBuilder:
     """Appends nodes and initializers to `model`."""
 
@@ -131,6 +135,24 @@ class NetworkBuilder:
         stand among the inputs of `node`."""
         self.graph.initializer.append(numpy_helper.from_array(values, name))
         return name
+
+    def prune(self, kept: int) -> None:
+        """Leave the largest of each four weights along the reduction of products and convolutions,
+        where these are whole fours."""
+        known = {tensor.name: tensor for tensor in self.graph.initializer}
+        for node in self.graph.node:
+            tensor = known.get(node.input[1]) if len(node.input) > 1 else None
+            if tensor is None or node.op_type not in _REDUCED:
+                continue
+            turned = any(each.name == "transB" and each.i for each in node.attribute)
+            values = api.numbers_in(tensor)
+            axis = 1 if turned else _REDUCED[node.op_type]
+            rows = np.moveaxis(values, axis, -1)
+            if rows.shape[-1] % 4 == 0:
+                fours = rows.reshape(-1, 4).copy()
+                np.put_along_axis(fours, np.argsort(abs(fours), -1)[:, : 4 - kept], 0, -1)
+                rows = np.moveaxis(fours.reshape(rows.shape), -1, axis)
+                tensor.CopyFrom(numpy_helper.from_array(rows, tensor.name))
 
     def nodes(
         self, kind: str, names: Sequence[str], *inputs: Operand, domain: str = "", **attributes: Any

@@ -61,12 +61,14 @@ CATALOG = {
 
 
 def build(
-    name: str, batch: int = 1, *, weights: bool = True, seed: int = 0, **options: Option
-) -> onnx.ModelProto:
+    name: str, batch: int = 1, *, weights: bool = True, seed: int = 0, pruned: Option = 0,
+    **options: Option,
+) -> onnx.ModelProto:  # fmt: skip
     """Builds network ``name`` with fixed input shapes for ``batch``.
 
     ``options`` override the entry's defaults; equal arguments give equal bytes. With
-    ``weights=False`` parameters have shapes without data: to be counted, not run. Raises
+    ``weights=False`` parameters have shapes without data: to be counted, not run. ``pruned``: of
+    each four weights along a reduction so many stay, the largest; 0: all. Raises
     ``ZooError`` for an unknown name or options, each in a line, or sizes that leave no output.
     """
     if name not in CATALOG:
@@ -83,10 +85,14 @@ def build(
             wrong.append(f"{name} has no option {option!r}{guess}; it has: {known}")
         elif not (value == default == 0 or 0 < value < math.inf):
             wrong.append(f"{name}: {option}={value} must be positive")
+    if pruned not in range(4):
+        wrong.append(f"{name}: pruned={pruned} must be 1, 2 or 3 of four weights, or 0")
     if wrong:
         raise ZooError("\n".join(wrong))
     net = NetworkBuilder(name, seed, weights)
     entry.build(net, batch=batch, **{**entry.options, **options})
+    if pruned and weights:
+        net.prune(int(pruned))
     return net.model
 
 

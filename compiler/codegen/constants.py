@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import EllipsisType
 
 import numpy as np
 
@@ -19,15 +20,15 @@ from compiler.geometry.boxes import Range, Region, scaled, summed
 from compiler.geometry.tile_trace import TileTrace
 from compiler.memory.off_chip import pinned_steps, touched_by
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.plan.make_plan import LayerPlan, Plan
+from compiler.plan.make_plan import LayerPlan, Plan, moves
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order
 from compiler.target.narrow_weights import fits_tiles, row_of
-from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor
+from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor, dense
 from simmodel.arch.dtype import pack as pack_elements
-from simmodel.arch.element_types import bytes_for, per_byte, size_of
+from simmodel.arch.element_types import bytes_for, per_item, size_of
 from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
-from simmodel.isa.region import Address, Operand
+from simmodel.isa.region import Address, Operand, in_bytes
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,18 @@ class PackedWeights:
         buffer = f"{self.buffer}.{name}"
         return replace(self, buffer=buffer, dtype=dtype, shape=shape, columns=columns)
 
+    def on_chip(self, plan: LayerPlan) -> LayerPlan:
+        """`plan` with weights as the array reads them, where it reads them without their zeros."""
+        if self.narrow is None or not self.narrow.sparse:
+            return plan
+        first, *others = plan.computes
+        buffer = plan.buffers[first.reads[1]]
+        buffer = replace(buffer, dtype=self.dtype, strides=dense(buffer.shape, self.order))
+        moved = moves(first.nest.reads[1], buffer.strides, len(first.nest.dims))
+        first = replace(first, steps=(first.steps[0], moved, *first.steps[2:]))
+        buffers = plan.buffers | {first.reads[1]: buffer}
+        return replace(plan, buffers=buffers, computes=(first, *others))
+
     @property
     def buffers(self) -> tuple[str, ...]:
         """Names of all that DRAM may hold of them."""
@@ -73,6 +86,7 @@ class PackedWeights:
         """The block of `region`, in the tensor's logical dimensions: contiguous within each
         position of the batch."""
         size, ranges = size_of(self.dtype), region.ranges
+        size = size if per_item(self.dtype) == 1 else 1
         shape = tuple(span.size for span in ranges)
         strides = [0] * len(shape)
         step = size
@@ -96,10 +110,17 @@ class PackedWeights:
         moves += [(ranges[axis], strides[axis] // size) for axis in self.taps]
         offset = sum(span.start * step for span, step in moves)
         terms = summed(*(scaled(span.terms, step) for span, step in moves))
-        (home, base), shared = places.far[self.buffer], per_byte(self.dtype)
-        terms = tuple((name, factor * size // shared) for name, factor in terms)
-        address = Address(base + offset * size // shared, terms)
+        home, base = places.far[self.buffer]
+        terms = tuple((name, in_bytes(factor * size, self.dtype)) for name, factor in terms)
+        address = Address(base + in_bytes(offset * size, self.dtype), terms)
         return Operand(home, address, shape, tuple(strides), self.dtype)
+
+    def along(self, axis: int | None, low: int, high: int) -> tuple[EllipsisType | slice, ...]:
+        """Index of positions `low` to `high` along an axis, in packed order behind the batch."""
+        if axis is None:
+            return (...,)
+        behind = len(self.order) - 1 - self.order.index(axis)
+        return (..., slice(low, high), *[slice(None)] * behind)
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -127,10 +148,11 @@ def packed(plan: LayerPlan, walked: Sequence[TileTrace] = ()) -> PackedWeights |
     axes = _axes(weights, found)
     name = f"{tensor.name}#{layer.index}"
     order = packed_order(head)
-    narrow = tensor.narrow if _in_blocks(plan, tensor, columns) else None
-    return PackedWeights(
-        tensor.name, name, tensor.dtype, tensor.shape, order, *axes, columns, narrow
-    )
+    narrow, dtype = tensor.narrow if _in_blocks(plan, tensor, columns) else None, tensor.dtype
+    if narrow is not None and narrow.sparse:  # the array reads it so: whole blocks of the reduction
+        dtype, deep = narrow.dtype, row_of(head)
+        order = (*(axis for axis in order if axis != deep), deep)
+    return PackedWeights(tensor.name, name, dtype, tensor.shape, order, *axes, columns, narrow)
 
 
 def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int]]) -> bool:
@@ -227,10 +249,9 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
         for index in np.ndindex(ordered.shape[: len(pack.batch)]):
             matrix = ordered[index]
             for start, stop in cols:
-                part = matrix[..., start:stop] if pack.col is not None else matrix
+                part = matrix[pack.along(pack.col, start, stop)]
                 for low, high in deep:
-                    axis = part.ndim - (2 if pack.col is not None else 1)
-                    yield part.take(range(low, high), axis) if len(deep) > 1 else part
+                    yield part[pack.along(pack.k, low, high)]
 
     def pack_all() -> Array:
         packed, end = np.empty(data.size, data.dtype), 0

@@ -22,7 +22,7 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.loops.split import runs
 from compiler.target.narrow_weights import row_of
 from compiler.tensor_ir.nest import Nest, Picked, Tensor, dense
-from simmodel.arch.element_types import bytes_for, per_byte, size_of
+from simmodel.arch.element_types import bytes_for, per_item, size_of
 from simmodel.isa import Binary, Copy, Gather, Item, Loop, Scatter, Unary
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand, replace
@@ -294,7 +294,7 @@ class Widening:
 def in_bytes(copy: Copy) -> Copy:
     """The same copy as one of bytes, where both ends are one run of a type."""
     src, dst = copy.src, copy.dst
-    if src.dtype != dst.dtype or per_byte(src.dtype) == 1 or joint_runs(src, dst) > 1:
+    if src.dtype != dst.dtype or per_item(src.dtype) == 1 or joint_runs(src, dst) > 1:
         return copy
     if src.collapsed != dst.collapsed or len(src.collapsed) > 1:
         return copy

@@ -118,7 +118,10 @@ class GroupEmitter:
     @cached_property
     def layers(self) -> tuple[LayerEmitter, ...]:
         layers = zip(self.plan.layers, self.packs, self.origins, strict=True)
-        return tuple(LayerEmitter(self.around, *fields) for fields in layers)
+        return tuple(
+            LayerEmitter(self.around, pack.on_chip(plan) if pack else plan, pack, origins)
+            for plan, pack, origins in layers
+        )
 
     @cached_property
     def walked(self) -> TileTrace:
@@ -133,7 +136,7 @@ class GroupEmitter:
         if not self.plan.walked:
             part = tuple(Range(*span) for span in schedule.parts[self.number])
             out = self.following.work(self.number, schedule.group.results[-1], part)
-            tile = TilePosition(self.around, self.plan.layers[0], out, {}, (Turn(),))
+            tile = TilePosition(self.around, self.layers[0].plan, out, {}, (Turn(),))
             return self.layers[0].nodes(tile)
         depth = len(schedule.loops)
         if depth == 0:
@@ -271,6 +274,7 @@ class GroupEmitter:
 
     def _load_constant(self, buffer: TileBuffer, engine: str) -> Iterator[EngineStep]:
         layer = self.layers[buffer.first]
+        buffer = layer.plan.buffers[buffer.name]
         assert buffer.key is not None
         tensor = self.plan.schedule.group.tensors[buffer.key[0]]
         made = layer.plan.tiled.layer

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.codegen.constants import PackedWeights
-from compiler.codegen.copies import Widening, computed, listed, load, narrowed, store, written
+from compiler.codegen.copies import (
+    Widening,
+    computed,
+    in_bytes,
+    listed,
+    load,
+    narrowed,
+    store,
+    written,
+)
 from compiler.codegen.legalize import legal_copy
 from compiler.codegen.matrix import MatrixEmitter
 from compiler.codegen.nodes import (
@@ -178,7 +187,7 @@ class LayerEmitter:
         around, engine = self.around, copy.engine
         packed = self.packed if buffer.key is not None and buffer.key[2] else None
         uses = around.uses((), (buffer,))
-        if packed is not None and packed.narrow is not None:
+        if packed is not None and packed.narrow is not None and not packed.narrow.sparse:
             head = self.plan.tiled.layer.head
             way = Widening(around, packed, head, buffer, copy.dst, region, self.origin)
             for items, span in way.loads(engine):
@@ -191,7 +200,8 @@ class LayerEmitter:
         copy = replace(copy, origin=origin, before=region.before if region.bordered else ())
         if packed is not None:
             source = packed.operand(region, around.places)
-            items = legal_copy(replace(copy, src=source), around.arch, around.names)
+            copy = in_bytes(replace(copy, src=source))
+            items = legal_copy(copy, around.arch, around.names)
         else:
             items = load(copy, tensor, region, around)
         yield EngineStep(engine, tuple(items), uses, self.origin, computed([tensor]))

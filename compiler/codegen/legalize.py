@@ -69,7 +69,7 @@ def _extents(instruction: Instruction) -> list[int]:
 
 def _strided_loop(operands: Sequence[Operand], number: int, extent: int) -> StridedLoop:
     steps = [o.strides[number] if o.shape[number] > 1 else 0 for o in operands]
-    shared = (o.per_byte for o, step in zip(operands, steps, strict=True) if step % o.per_byte)
+    shared = (o.per_item for o, step in zip(operands, steps, strict=True) if step % o.per_item)
     short = any(number in operand.limited for operand in operands)
     return StridedLoop(extent, tuple(steps), max(shared, default=1), short)
 

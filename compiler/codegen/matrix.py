@@ -30,7 +30,7 @@ from compiler.target.loops.split import PieceRun, behind, ends, runs
 from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
 from simmodel.isa import Tile as TileProduct
-from simmodel.isa.region import Limit, Operand, replace
+from simmodel.isa.region import Limit, Operand, in_bytes, replace
 
 
 @dataclass(frozen=True)
@@ -415,4 +415,4 @@ def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:
 
 def _shifted(operand: Operand, offsets: dict[int, int]) -> Operand:
     offset = sum(operand.strides[dim] * position for dim, position in offsets.items())
-    return replace(operand, address=operand.address.plus(offset))
+    return replace(operand, address=operand.address.plus(in_bytes(offset, operand.dtype)))

@@ -429,7 +429,7 @@ def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _Split
         return None
     if isinstance(whole, Indirect):  # rows that lie anywhere are in no parts of one box
         return None
-    if whole.src.dtype != whole.dst.dtype or whole.dst.per_byte > 1:
+    if whole.src.dtype != whole.dst.dtype or whole.dst.per_item > 1:
         return None
     # What is contiguous at both ends stays so in parts.
     joined = whole if whole.before else merged(whole)

@@ -36,9 +36,10 @@ from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.schedule_ir.group import Group
+from compiler.target.machine import rate_type
 from compiler.tensor_ir.demand import Demanded, demanded
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
-from simmodel.arch.element_types import product_type, size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.isa.region import Operand, Register
@@ -67,7 +68,7 @@ def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Ar
             continue
         total += macs
         if compute.binding.engine == arch.multiplier:
-            kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
+            kind = rate_type(compute.nest, tensors)
             products[kind] = products.get(kind, 0) + macs
     flash = 0 if arch.constants == "dram" else least.constants
     return Demand(tuple(products.items()), total, least.read, least.written, flash)

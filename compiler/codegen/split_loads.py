@@ -93,7 +93,7 @@ def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:
     (copy,) = leaf.items
     if not isinstance(copy, Copy) or copy.notifies or copy.before or not leaf.uses[0].write:
         return None
-    if copy.src.dtype != copy.dst.dtype or copy.dst.per_byte > 1:
+    if copy.src.dtype != copy.dst.dtype or copy.dst.per_item > 1:
         return None
     far, alike = copy.src.memory in OFF_CHIP, copy.src.shape == copy.dst.shape
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None

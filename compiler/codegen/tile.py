@@ -27,9 +27,9 @@ from compiler.geometry.boxes import (
 from compiler.plan.make_plan import Compute, LayerPlan
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Tensor
-from simmodel.arch.element_types import size_of
+from simmodel.arch.element_types import per_item, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.region import Address, Operand, Ring, Terms, replace
+from simmodel.isa.region import Address, Operand, Ring, Terms, in_bytes, replace
 from simmodel.program.program import TileLoop
 
 
@@ -160,14 +160,18 @@ def slot_address(buffer: TileBuffer, tile: TilePosition) -> Address:
 
 
 def address_of_ranges(
-    address: Address, spans: Sequence[Range], origin: Sequence[Range], strides: Sequence[int]
-) -> Address:
+    address: Address, spans: Sequence[Range], origin: Sequence[Range], strides: Sequence[int],
+    dtype: str = "int8",
+) -> Address:  # fmt: skip
     """Where `spans` begin in a buffer at `address` whose first element is `origin`."""
-    base, terms = address.base, address.terms
+    moved = 0
+    terms: Terms = ()
     for span, first, stride in zip(spans, origin, strides, strict=True):
-        base += (span.start - first.start) * stride
+        moved += (span.start - first.start) * stride
         terms = summed(terms, scaled(span.terms, stride), scaled(first.terms, -stride))
-    return Address(base, terms, address.ring)
+    if per_item(dtype) > 1:
+        moved, terms = in_bytes(moved, dtype), tuple([(n, in_bytes(s, dtype)) for n, s in terms])
+    return Address(address.base + moved, summed(address.terms, terms), address.ring)
 
 
 def region_origin(tile: TilePosition, key: Key) -> tuple[Range, ...]:
@@ -191,7 +195,8 @@ def read_operand(compute: Compute, access: Access, index: int, tile: TilePositio
     else:
         origin = region_origin(tile, keys_of(nest)[index])
     address = slot_address(buffer, tile)
-    address = address_of_ranges(address, touched(access, loops), origin, buffer.strides)
+    spans = touched(access, loops)
+    address = address_of_ranges(address, spans, origin, buffer.strides, buffer.dtype)
     shape, strides = tuple(span.size for span in loops), compute.steps[index]
     # What is added or multiplied at the end knows nothing of the reduction.
     own = nest.dims if index < len(nest.operands) else nest.dims[: nest.rank]

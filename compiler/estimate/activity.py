@@ -76,7 +76,7 @@ def _add_array_product(
         columns = deep = nest.sparse
         batch = -(-batch // nest.sparse)
     macs, outputs = batch * pixels * columns * deep * positions, batch * pixels * columns
-    found.macs[product_type(left.dtype)] += macs
+    found.macs[product_type(left.dtype, right.multiplied)] += macs
     blocks = -(-pixels // (matrix.max_pixels or pixels))
     again, weights_again = streams(matrix, -(-pixels // blocks), columns, deep * positions)
     once = batch * pixels * deep * positions

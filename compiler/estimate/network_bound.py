@@ -33,12 +33,11 @@ from compiler.cost.overlap import copy_rate, host_cycles, in_turn
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import depthwise_each
-from compiler.target.machine import array_takes
+from compiler.target.machine import array_takes, rate_type
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from simmodel.arch.base import OFF_CHIP
-from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.trace import Events
 
@@ -257,7 +256,7 @@ def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Engi
             added = (macs if way.product else 0) * cost / lanes
             yield nest.tensor, EngineWork(0.0, vector + added)
             continue
-        dtype = product_type(layer.tensors[nest.operands[0].tensor].dtype)
+        dtype = rate_type(nest, layer.tensors)
         peak = arch.matrix.units * arch.matrix.peak(dtype)
         if nest.depthwise:
             lane_cycles = macs * arch.vector.cost.multiply / lanes
@@ -367,6 +366,6 @@ def product_cycles_on(result: CompileResult, other: Arch) -> ProductCycles:
                 if array < lanes or (way.engine != "vector" and lanes < math.inf):
                     found.depthwise[nest.origin] = min(array, lanes)
             elif way.engine == "matrix":
-                dtype = layer.tensors[nest.operands[0].tensor].dtype
-                found.dense[nest.origin] = array_takes(nest, dtype, other)
+                kind = rate_type(nest, layer.tensors)
+                found.dense[nest.origin] = array_takes(nest, kind, other)
     return found

@@ -28,6 +28,7 @@ from compiler.target.machine import (
     array_takes,
     form_of,
     no_products,
+    rate_type,
     scalar_lacks,
     scalar_takes,
     slides,
@@ -115,7 +116,7 @@ def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float 
         names = zip(("matrix", "vector"), depthwise_each(nest, tensors, arch), strict=True)
         yield from ((n, c, "") if c < math.inf else (n, None, "no such products") for n, c in names)
     elif nest.contraction:
-        kind = tensors[nest.operands[0].tensor].dtype
+        kind = rate_type(nest, tensors)
         why = no_products(nest, tensors, arch)
         yield "matrix", None if why else array_takes(nest, kind, arch), why or ""
         why = vector_multiplies(nest, tensors, arch)

@@ -20,8 +20,8 @@ from compiler.geometry.boxes import Range, needs, touched
 from compiler.plan.make_plan import Compute, LayerPlan, Plan, symbolic
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.array_mapping import roles
-from compiler.target.machine import form_of
-from simmodel.arch.element_types import product_type, size_of
+from compiler.target.machine import form_of, rate_type
+from simmodel.arch.element_types import size_of
 from simmodel.arch.matrix_cycles import product_cycles, streams
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule
@@ -207,7 +207,7 @@ class _Layer:
                 found.rows, found.cols, found.inner, [t.dim for t in found.taps], found.batch,
             )
         )  # fmt: skip
-        dtype = product_type(self.group.buffers[compute.reads[0]].dtype)
+        dtype = rate_type(nest, self.plan.tiled.layer.tensors)
         if engine == "vector":
             vector = self.arch.vector
             cycles = math.ceil(batch * m * n * k * taps / vector.lanes)
@@ -222,7 +222,7 @@ class _Layer:
 
         def moved_bytes() -> Iterator[Stream]:
             a = self._read(compute, 0, loops, 0)
-            unrolled = batch * m * k * taps * size_of(dtype)
+            unrolled = batch * m * k * taps * size_of(self.group.buffers[compute.reads[0]].dtype)
             yield replace(a, bytes=left * (a.bytes if whole else unrolled))
             if len(nest.operands) > 1:
                 w = self._read(compute, 1, loops, 0)

@@ -72,8 +72,7 @@ def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tupl
         return (array,) if arch.matrix.present else (vector,)
     if not able:
         return (vector,)
-    dtype = tensors[nest.operands[0].tensor].dtype
-    quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, tensors, arch)
+    quicker = array_takes(nest, rate_type(nest, tensors), arch) <= lanes_take(nest, tensors, arch)
     return (array, vector) if quicker else (vector, array)
 
 
@@ -154,6 +153,12 @@ def product_extents(nest: Nest) -> tuple[int, int, int, int, int]:
         for dims in (found.rows, found.cols, found.inner, taps, found.batch)
     )
     return pixels, columns, deep, positions, batch
+
+
+def rate_type(nest: Nest, tensors: Mapping[str, Tensor]) -> str:
+    """The type whose rate is that of the products of `nest`."""
+    left, right = (tensors[access.tensor] for access in nest.operands[:2])
+    return product_type(left.dtype, right.multiplied)
 
 
 def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:

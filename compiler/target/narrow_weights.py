@@ -3,7 +3,8 @@
 Weights of a product are loaded in their narrow type, by a copy engine that may widen them part of
 the way, and the vector engine multiplies them by their scales in local memory. That costs vector
 cycles for each load; it is done if all cores together widen at least as fast as DRAM delivers the
-wide type.
+wide type. Weights of which two in four are 0 are loaded without these zeros, where the array
+multiplies such weights.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from compiler.cost.overlap import copy_rate, path
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.passes import Omittable
 from compiler.target.array_mapping import axis_of, roles
 from compiler.target.machine import contraction_ways
 from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Tensor
-from simmodel.arch.element_types import PACKED, size_of, widened
+from simmodel.arch.dtype import is_sparse
+from simmodel.arch.element_types import BLOCK, PACKED, size_of, widened
+from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
 
@@ -44,8 +49,12 @@ class KeepNarrow(Omittable):
                 readers.setdefault(name, []).append(nest)
         found = dict(graph.tensors)
         for name, tensor in graph.tensors.items():
+            sparse = f"{tensor.dtype}_2of4"
             if tensor.narrow is not None:
                 narrow = self._narrow_form(tensor, readers.get(name, []), graph, arch)
+                found[name] = tensor = replace(tensor, narrow=narrow)
+            if tensor.narrow is None and tensor.data is not None and arch.matrix.peak(sparse):
+                narrow = self._sparse_form(tensor, sparse, readers.get(name, []), graph, arch)
                 found[name] = replace(tensor, narrow=narrow)
         return replace(graph, tensors=found)
 
@@ -63,6 +72,23 @@ class KeepNarrow(Omittable):
             nest is not None and _weights_of(nest, tensor, narrow, graph, arch) for nest in readers
         )
         return narrow if able and _keeps_up(tensor, narrow, arch) else None
+
+    def _sparse_form(
+        self, tensor: Tensor, sparse: str, readers: list[Nest | None], graph: NestGraph, arch: Arch
+    ) -> Narrow | None:
+        """`tensor` without its zeros, where two in four along the reduction of its readers are."""
+        buffer = [t for t in graph.tensors.values() if t.storage.buffer == tensor.storage.buffer]
+        nests = [nest for nest in readers if nest is not None and nest.contraction]
+        odd = arch.matrix.granularity == "tile" and tile_limits(arch)[0] % BLOCK
+        if not self.enabled or odd or len(buffer) > 1 or not 0 < len(readers) == len(nests):
+            return None
+        assert tensor.data is not None
+        one = np.ones((1,) * len(tensor.shape), np.float32)
+        narrow = Narrow(sparse, tensor.data, one)  # type: ignore[arg-type]
+        able = all(_weights_of(nest, tensor, narrow, graph, arch) for nest in nests)
+        rows = {row_of(nest) for nest in nests} if able else set()
+        data = np.asarray(tensor.data) if len(rows) == 1 else None
+        return narrow if data is not None and is_sparse(data, *rows) else None
 
 
 def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
@@ -127,6 +153,8 @@ def _is_packed_type(narrow: Narrow) -> bool:
 def fits_tiles(narrow: Narrow, row: int, depth: Any, width: Any) -> Any:
     """Whether tiles of so many rows and columns are whole blocks and whole bytes; extents may be
     arrays over candidates."""
+    if narrow.sparse:
+        return depth % BLOCK == 0
     fits = (depth % narrow.blocks[row] == 0) | (narrow.scales.shape[row] == 1)
     return fits & (depth % 2 == 0) & (width % 2 == 0) if _is_packed_type(narrow) else fits
 
@@ -142,6 +170,8 @@ def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:
 
 def widening(narrow: Narrow, real: str, arch: Arch) -> float:
     """Vector-engine cycles of one core per element, without start-ups."""
+    if narrow.sparse:
+        return 0.0
     scales = size_of(narrow.scale_type) if narrow.scale is None else 0
     wide = arch.vector.elements(max(size_of(real), scales))
     rates = {_SUB: arch.vector.elements(size_of(real))}

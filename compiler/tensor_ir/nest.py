@@ -315,6 +315,11 @@ class Tensor:
         return self.sources[0].data is not None
 
     @property
+    def multiplied(self) -> str:
+        """The type in which engines read it: its own, unless the array reads the narrow one."""
+        return self.narrow.dtype if self.narrow is not None and self.narrow.sparse else self.dtype
+
+    @property
     def stored(self) -> int:
         """Bytes in memory."""
         return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simmodel.arch.base import ElementType, FrozenModel, MemoryRole
+from simmodel.arch.base import FrozenModel, MemoryRole, RateType
 from simmodel.arch.units import (
     Area,
     DefectDensity,
@@ -72,8 +72,9 @@ class EnergyTable(FrozenModel):
     """Kind of the memory behind the chip."""
     interface: Literal["own", "shared"] = "own"
     """To DRAM: pads and controllers of its own, or a port of the system's, which serves others."""
-    mac: dict[ElementType, Energy] = {}
-    """One multiply-accumulate with its operand registers, by element type; int16: by int8."""
+    mac: dict[RateType, Energy] = {}
+    """One multiply-accumulate with its operand registers, by element type; int16: by int8; of
+    sparse weights those by 0 counted."""
     vector: VectorEnergy = VectorEnergy()
     memories: dict[MemoryRole, MemoryEnergy] = {}
     links: dict[str, EnergyPerByte] = {}

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch.element_types import PACKED
+from simmodel.arch.element_types import BLOCK, PACKED, SIZES, SPARSE
 
 Array = NDArray[Any]
 
@@ -27,12 +27,15 @@ NUMPY: dict[str, np.dtype] = {
         "fp8e8m0": ml_dtypes.float8_e8m0fnu, "fp4e2m1": ml_dtypes.float4_e2m1fn,
     }.items()
 }  # fmt: skip
+NUMPY |= {name: np.dtype(f"V{SIZES[name]}") for name in SPARSE}  # BLOCK of them
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 
 
 def pack(values: Array, name: str) -> Array:
     """`values` as bytes in memory, packed along the last axis; of an odd number of elements below a
     byte the last half byte is 0."""
+    if name in SPARSE:
+        return _compressed(values.astype(NUMPY[SPARSE[name]]))
     if name not in PACKED:
         return np.ascontiguousarray(values.astype(NUMPY[name])).view(np.uint8)
     halves = values.astype(np.int8).view(np.uint8) & 15
@@ -44,12 +47,48 @@ def pack(values: Array, name: str) -> Array:
 
 def unpack(raw: Array, name: str, count: int) -> Array:
     """`count` elements along the last axis of the bytes `raw`, of a type below a byte: int8 or
-    uint8 numbers."""
+    uint8 numbers; of sparse weights all, zeros included."""
+    if name in SPARSE:
+        return _decompressed(raw, NUMPY[SPARSE[name]])[..., :count]
     halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1)[..., :count]
     if name == "uint4":
         return halves
     signed: Array = (halves ^ 8).view(np.int8) - np.int8(8)
     return signed
+
+
+# Sparse weights: of each four elements two, the first not 0, in order, and two bits of the place of
+# each; of eight elements the numbers come first, then a byte of their places, first ones lowest.
+
+_SHIFTS = np.arange(0, BLOCK, 2, dtype=np.uint8)
+
+
+def is_sparse(values: Array, axis: int) -> bool:
+    """Whether of each four of `values` along `axis`, in whole blocks, two at most are not 0."""
+    rows = np.moveaxis(values, axis, -1)
+    if rows.shape[-1] % BLOCK:
+        return False
+    return bool(((rows.reshape(*rows.shape[:-1], -1, 4) != 0).sum(-1) <= 2).all())
+
+
+def _compressed(values: Array) -> Array:
+    fours = values.reshape(*values.shape[:-1], -1, 4)
+    places = np.sort(np.argsort(fours == 0, -1, "stable")[..., :2], -1)
+    kept = np.take_along_axis(fours, places, -1)
+    shape = (*values.shape[:-1], values.shape[-1] // BLOCK)
+    bits = (places.reshape(*shape, 4).astype(np.uint8) << _SHIFTS).sum(-1, dtype=np.uint8)
+    numbers = np.ascontiguousarray(kept).reshape(*shape, 4).view(np.uint8)
+    packed = np.concatenate([numbers, bits[..., None]], -1)
+    return packed.reshape(*values.shape[:-1], -1)
+
+
+def _decompressed(raw: Array, base: np.dtype[Any]) -> Array:
+    items = raw.reshape(*raw.shape[:-1], -1, 4 * base.itemsize + 1)
+    numbers = np.ascontiguousarray(items[..., :-1]).view(base)
+    places = (items[..., -1:] >> _SHIFTS & 3).reshape(*items.shape[:-1], 2, 2)
+    fours = np.zeros((*places.shape[:-1], 4), base)
+    np.put_along_axis(fours, places.astype(np.intp), numbers.reshape(places.shape), -1)
+    return fours.reshape(*raw.shape[:-1], -1)
 
 
 @cache

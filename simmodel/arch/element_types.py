@@ -9,13 +9,19 @@ lie in a larger type that holds all of them.
 
 from __future__ import annotations
 
+SPARSE = {f"{base}_2of4": base for base in ("int8", "fp16", "bf16")}
+"""Types of weights of which at most two in four along the reduction are not 0, and the types of
+what is left of them: of eight, memory holds four and a byte of their places."""
+BLOCK = 8
+"""Elements that lie in memory together, of such a type."""
 SIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8,
     "uint64": 8, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int4": 1, "uint4": 1, "fp8e4m3": 1,
     "fp8e5m2": 1, "int2": 1, "uint2": 1, "fp8e4m3fnuz": 1, "fp8e5m2fnuz": 1, "fp8e8m0": 1,
-    "fp4e2m1": 1,
+    "fp4e2m1": 1, "int8_2of4": 5, "fp16_2of4": 9, "bf16_2of4": 9,
 }  # fmt: skip
-"""Bytes of one element; 1 of types below a byte."""
+"""Bytes of one element; of types of which several lie together, of those: 1 of types below a
+byte."""
 FLOATS = frozenset(name for name in SIZES if name.startswith(("fp", "bf")))
 EPSILON = {
     "fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53,
@@ -42,18 +48,18 @@ _HELD: dict[str, tuple[str, ...]] = {
 
 
 def size_of(name: str) -> int:
-    """Bytes of one element of type `name`; 1 for those below a byte."""
+    """Bytes of one element of type `name`, or of the `per_item` that lie together."""
     return SIZES[name]
 
 
-def per_byte(name: str) -> int:
-    """Elements of type `name` that share a byte of memory."""
-    return 2 if name in PACKED else 1
+def per_item(name: str) -> int:
+    """Elements of type `name` that lie together in `size_of` bytes of memory."""
+    return 2 if name in PACKED else BLOCK if name in SPARSE else 1
 
 
 def bytes_for(name: str, elements: int) -> int:
     """Bytes of so many contiguous elements of type `name`."""
-    return -(-elements * SIZES[name] // per_byte(name))
+    return -(-elements * SIZES[name] // per_item(name))
 
 
 def widened(name: str) -> tuple[str, ...]:
@@ -71,13 +77,14 @@ def accumulator_of(name: str) -> str:
     return "fp32" if is_float(name) else "int32"
 
 
-def product_type(name: str) -> str:
+def product_type(name: str, weights: str = "") -> str:
     """The type whose matrix rate applies to products with a left operand of type `name`: signed and
-    unsigned share one."""
+    unsigned share one, and sparse `weights` have their own."""
+    name = weights if weights in SPARSE else name
     return {"uint8": "int8", "uint16": "int16"}.get(name, name)
 
 
 def multiplies(left: str, right: str) -> bool:
     """Whether engines have products of these types: of one, or of 16-bit integers by 8-bit ones."""
-    kinds = product_type(left), product_type(right)
+    kinds = product_type(left), product_type(SPARSE.get(right, right))
     return kinds[0] == kinds[1] or kinds == ("int16", "int8")

@@ -20,6 +20,7 @@ from simmodel.arch.base import (
     MemoryRole,
     Names,
     NarrowType,
+    RateType,
     Registry,
     Roles,
     StorageType,
@@ -188,9 +189,11 @@ class Matrix(FrozenModel):
     overlap: bool = True
     """Whether pixels of the left operand may overlap in memory: then the columns of a kernel row
     join the channels in one reduction where both operands have them side by side."""
-    rate: dict[ElementType, Annotated[float, Field(gt=0)]] = {"int8": 1.0}
+    rate: dict[RateType, Annotated[float, Field(gt=0)]] = {"int8": 1.0}
     """MACs per cell and cycle, by element type; a type that is missing is not supported. int16: of
-    activations of 16 bits by weights of 8."""
+    activations of 16 bits by weights of 8. int8_2of4, fp16_2of4, bf16_2of4: by constant weights of
+    which at most two in four along the reduction are not 0, those that are multiplied by 0 counted;
+    memories hold two values and their places for four."""
     units: PositiveInt = 1
     """Engines of this kind in each core, all alike, each with a queue of its own; they share the
     work of a tile."""

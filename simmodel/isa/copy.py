@@ -59,7 +59,7 @@ def joint_runs(src: Operand, dst: Operand) -> int:
     A copy engine handles at most one piece per cycle, so transposing element by element is slow.
     """
     extents = walk((dst, src))
-    items = src.itemsize, dst.itemsize
+    items = src.unit, dst.unit
     moving = [(s, d) for s, d, n in zip(src.strides, dst.strides, dst.shape, strict=True) if n > 1]
     contiguous = not moving or items in moving
     return math.prod(extents[:-1]) if contiguous else math.prod(extents)

@@ -137,8 +137,12 @@ class MatrixInstruction(Instruction):
     def lasts(self, arch: Arch, *, behind: bool = False) -> int:
         """Cycles of the array; `behind`: directly after another product."""
         m, n, k, positions = self.extents()
-        dtype = product_type(self.a.dtype)
-        return int(product_cycles(arch.matrix, dtype, m, n, k, positions, behind=behind))
+        return int(product_cycles(arch.matrix, self.kind, m, n, k, positions, behind=behind))
+
+    @cached_property
+    def kind(self) -> str:
+        """The type whose rate is that of its products."""
+        return product_type(self.a.dtype, self.w.dtype)
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         m, n, k, positions = self.extents()
@@ -156,7 +160,7 @@ class MatrixInstruction(Instruction):
 
     def cycles_at_peak(self, arch: Arch) -> float:
         """Cycles of one array for its multiply-accumulates at the rate of their type; 0 without."""
-        peak = arch.matrix.peak(product_type(self.a.dtype))
+        peak = arch.matrix.peak(self.kind)
         return self.macs() / peak if peak else 0.0
 
     def execute(self, view: View) -> None:
@@ -183,8 +187,8 @@ class MatrixInstruction(Instruction):
         engine = arch.matrix
         if self.a.memory != engine.input or self.w.memory != engine.weights:
             return f"operands are read from {engine.input} and {engine.weights} only"
-        if engine.peak(product_type(self.a.dtype)) == 0:
-            return f"the matrix engine has no {self.a.dtype} products"
+        if engine.peak(self.kind) == 0:
+            return f"the matrix engine has no {self.kind} products"
         if engine.max_pixels is not None and self.extents()[0] > engine.max_pixels:
             return f"at most {engine.max_pixels} output pixels"
         if self.bias is not None and "bias" not in engine.writeback:

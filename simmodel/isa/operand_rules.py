@@ -16,7 +16,14 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from simmodel.arch.dtype import limits
-from simmodel.arch.element_types import PACKED, SIZES, accumulator_of, is_float, multiplies
+from simmodel.arch.element_types import (
+    BLOCK,
+    SIZES,
+    SPARSE,
+    accumulator_of,
+    is_float,
+    multiplies,
+)
 from simmodel.isa.region import Address, Operand, Terms
 
 Breaches = Iterator[tuple[str, str]]
@@ -40,10 +47,11 @@ def sound(operand: Operand) -> Breaches:
         yield "shape", f"shape {shape} with strides {strides}, expected a stride for each extent"
     elif len(shape) > RANK or math.prod(shape) * SIZES[operand.dtype] >= WALKED:
         yield "shape", f"shape {shape}, expected at most {RANK} dimensions and {WALKED} bytes"
-    if operand.dtype in PACKED:  # rows of elements below a byte begin at whole bytes
+    if operand.per_item > 1:  # rows of elements below a byte begin at whole bytes
         moving = [s for n, s in zip(shape, strides, strict=False) if n > 1]
-        if moving.count(1) > 1 or any(s != 1 and s % 2 for s in moving):
-            yield "shape", f"strides {strides} of {operand.dtype}, expected one of 1 and even ones"
+        if moving.count(1) > 1 or any(s != 1 and s % operand.per_item for s in moving):
+            known = "even ones" if operand.per_item == 2 else f"multiples of {operand.per_item}"
+            yield "shape", f"strides {strides} of {operand.dtype}, expected one of 1 and {known}"
     if any(abs(stride) >= LIMIT for stride in strides):
         yield "range", f"strides {strides}, expected less than {LIMIT}"
     ring = operand.address.ring
@@ -52,7 +60,8 @@ def sound(operand: Operand) -> Breaches:
     scale, zero = operand.scale, operand.zero
     if scale is not None and not 0 < scale < math.inf:
         yield "parameter", f"scale {scale}, expected a positive number"
-    low, high = (0, 0) if is_float(operand.dtype) else limits(operand.dtype)
+    real = is_float(operand.dtype) or operand.dtype in SPARSE
+    low, high = (0, 0) if real else limits(operand.dtype)
     if not low <= zero <= high:
         yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
 
@@ -100,6 +109,8 @@ def alike(dst: Operand, **operands: Operand | None) -> Breaches:
 
 def multiplied(a: Operand, w: Operand, **sums: Operand | None) -> Breaches:
     """Factors of types that nothing multiplies, and `sums` that are not of the accumulator's."""
+    if w.dtype in SPARSE and w.shape[-2] % BLOCK:
+        yield "shape", f"w has {w.shape[-2]} channels of {w.dtype}, expected multiples of {BLOCK}"
     if not multiplies(a.dtype, w.dtype):
         yield "type", f"a is {a.dtype} and w {w.dtype}, expected one type, or int16 and int8"
     for name, operand in sums.items():
@@ -144,7 +155,7 @@ def distinct(operand: Operand) -> Breaches:
 
 def shares_bytes(operand: Operand, *, repeated: bool = False) -> bool:
     """Whether two elements may share a byte; with `repeated`, along a stride of 0 as well."""
-    covered = operand.itemsize
+    covered = operand.unit
     dims = zip(operand.strides, operand.shape, strict=True)
     for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1 and (s or repeated)):
         if stride < covered:

@@ -19,7 +19,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from simmodel.arch.element_types import per_byte, size_of
+from simmodel.arch.element_types import per_item, size_of
 
 Record = TypeVar("Record")
 
@@ -135,9 +135,9 @@ class Limit:
 class Operand:
     """A strided box of elements that an instruction reads or writes.
 
-    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading); of
-    types below a byte they are in elements, and all even but the one of 1, along which elements
-    share bytes: rows begin at whole bytes.
+    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading). Of
+    types of which several elements lie together, such as those below a byte, they are in elements,
+    and whole multiples of these but for the one of 1, along which they do: rows begin at a byte.
     A quantized operand stands for the real values `(raw - zero) * scale`; `scale` None means that
     the raw values are the values.
     """
@@ -180,30 +180,35 @@ class Operand:
 
     @cached_property
     def itemsize(self) -> int:
-        """Bytes of one element; 1 of types below a byte, whose strides are in elements."""
+        """Bytes of one element, or of those that lie together."""
         return size_of(self.dtype)
 
     @cached_property
-    def per_byte(self) -> int:
-        """Elements that share a byte, and units of a stride of one byte."""
-        return per_byte(self.dtype)
+    def per_item(self) -> int:
+        """Elements that lie together; where these are several strides are in elements."""
+        return per_item(self.dtype)
+
+    @cached_property
+    def unit(self) -> int:
+        """The stride of elements without gaps."""
+        return self.itemsize if self.per_item == 1 else 1
 
     @cached_property
     def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shape and strides of its bytes, each `itemsize` long: pairs of elements count as one."""
-        if self.per_byte == 1:
+        """Shape and strides of its bytes, each `itemsize` long: what lies together is one."""
+        size, item = self.itemsize, self.per_item
+        if item == 1:
             return self.shape, self.strides
         dims = zip(self.shape, self.strides, strict=True)
-        pairs = [(-(-n // 2), 1) if s == 1 and n > 1 else (n, s // 2) for n, s in dims]
-        return tuple(n for n, _ in pairs), tuple(s for _, s in pairs)
+        whole = [
+            (-(-n // item), size) if s == 1 and n > 1 else (n, s // item * size) for n, s in dims
+        ]
+        return tuple(n for n, _ in whole), tuple(s for _, s in whole)
 
     def offset(self, axis: int, positions: int) -> int:
         """Bytes from one element to that `positions` further along `axis`; raises ValueError where
         that does not begin at a whole byte."""
-        whole, rest = divmod(self.strides[axis] * positions, self.per_byte)
-        if rest:
-            raise ValueError(f"element {positions} of a row of {self.dtype} begins inside a byte")
-        return whole
+        return in_bytes(self.strides[axis] * positions, self.dtype)
 
     def along(self, axes: Sequence[int | None]) -> Operand:
         """The operand with only `axes`, in that order, at the first position of the others; None
@@ -215,7 +220,7 @@ class Operand:
             for limit in self.limits
         )
         shape = tuple([1 if a is None else self.shape[a] for a in axes])
-        strides = tuple([self.itemsize if a is None else self.strides[a] for a in axes])
+        strides = tuple([self.unit if a is None else self.strides[a] for a in axes])
         return replace(self, shape=shape, strides=strides, limits=limits)
 
     def cut(self, axis: int, variable: str, start: int, size: int) -> Operand:
@@ -244,7 +249,7 @@ class Operand:
     @cached_property
     def bytes(self) -> int:
         """Bytes walked, repetitions included."""
-        return -(-self.elements * self.itemsize // self.per_byte)
+        return -(-self.elements * self.itemsize // self.per_item)
 
     @cached_property
     def collapsed(self) -> tuple[tuple[int, int], ...]:
@@ -259,15 +264,15 @@ class Operand:
     def run(self) -> int:
         """Bytes of each contiguous run."""
         dims = self.collapsed
-        if not dims or dims[-1][1] != self.itemsize:
+        if not dims or dims[-1][1] != self.unit:
             return self.itemsize
-        return -(-dims[-1][0] * self.itemsize // self.per_byte)
+        return -(-dims[-1][0] * self.itemsize // self.per_item)
 
     @cached_property
     def distinct(self) -> int:
         """Bytes touched, each once if the box does not overlap itself."""
         dims = self.collapsed
-        inside = bool(dims) and dims[-1][1] == self.itemsize
+        inside = bool(dims) and dims[-1][1] == self.unit
         return math.prod(extent for extent, _ in (dims[:-1] if inside else dims)) * self.run
 
     @property
@@ -298,6 +303,18 @@ class Operand:
     def traffic(self, granule: int) -> int:
         """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
         return self.runs * -(-self.run // granule) * granule
+
+
+def in_bytes(distance: int, name: str) -> int:
+    """Bytes of a distance in units of the strides of type `name`; raises ValueError where it ends
+    between elements that lie together."""
+    if per_item(name) == 1:
+        return distance
+    whole, rest = divmod(distance, per_item(name))
+    if rest:
+        inside = "a byte" if size_of(name) == 1 else "a block"
+        raise ValueError(f"element {distance} of a row of {name} begins inside {inside}")
+    return whole * size_of(name)
 
 
 _PROTOTYPES: WeakValueDictionary[object, Operand] = WeakValueDictionary()

@@ -234,6 +234,10 @@ def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction |
     variable, count = turns[0]
     if count > 1 and not _independent(instruction, variable):
         return None
+    for operand in instruction.operands():  # strides of what lies together are in elements
+        steps = (operand.address.step(name) for name, _ in turns)
+        if operand.per_item > 1 and any(step % operand.itemsize for step in steps):
+            return None
     wide = widened(instruction, turns)
     # A read may see what another iteration wrote, or two iterations write one byte.
     pairs = ((source, target) for source in wide.reads() for target in wide.writes())
@@ -304,7 +308,8 @@ def _widen(operand: Operand, turns: Turns) -> Operand:
     names = {name for name, _ in turns}
     address = operand.address
     kept: Terms = tuple([term for term in address.terms if term[0] not in names])
-    steps = [address.step(name) * operand.per_byte for name, _ in turns]
+    unit = operand.itemsize if operand.per_item > 1 else 1
+    steps = [address.step(name) * operand.per_item // unit for name, _ in turns]
     return Operand(
         operand.memory, Address(address.base, kept, address.ring),
         (*[count for _, count in turns], *operand.shape), (*steps, *operand.strides),

@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from compiler.frontend.rewrite import Array, const, input_of, int_attr, ints_attr, is_op, required
 from simmodel.arch.dtype import NAMES, NUMPY
-from simmodel.arch.element_types import bytes_for, is_float, per_byte, size_of
+from simmodel.arch.element_types import SPARSE, bytes_for, is_float, per_item, size_of
 
 UNITS = 8
 """Units into which a tile is cut at least, where its blocks let it."""
@@ -48,6 +48,11 @@ class Narrow:
     zero: int = 0
     landing: str = ""
     """Element type on chip, where the copy engine widens a part of the way; empty: `dtype`."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether zeros are left out, and the array reads it as it is."""
+        return self.dtype in SPARSE
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
@@ -119,6 +124,8 @@ class Narrow:
             item: bytes of a wide number.
         """
         elements, landing = math.prod(sizes), self.landing or self.dtype
+        if self.sparse:  # for all of it, as tiles that are no whole blocks come with their zeros
+            return 0, 0, 0, elements * item
         slack = _packed_bytes(landing, elements // sizes[row] * self.unit(row, sizes[row]))
         scales = _up(elements * item + slack)
         narrow = scales - _packed_bytes(landing, elements)
@@ -150,7 +157,7 @@ class Narrow:
 
 
 def _packed_bytes(dtype: str, elements: Any) -> Any:
-    return -(-elements * size_of(dtype) // per_byte(dtype))
+    return -(-elements * size_of(dtype) // per_item(dtype))
 
 
 def _up(size: Any) -> Any:

@@ -26,12 +26,12 @@ from compiler.schedule_ir.schedule import Estimate, TileLoop
 from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks, roles
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
-from compiler.target.machine import temporary_type
+from compiler.target.machine import rate_type, temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import Access, Tensor, order_of
-from simmodel.arch.element_types import accumulator_of, size_of
+from simmodel.arch.element_types import accumulator_of, per_item, size_of
 from simmodel.arch.matrix_cycles import streams, tile_limits
 from simmodel.arch.record import Arch
 
@@ -650,7 +650,8 @@ class _Candidates:
         else:
             size_in = choice.pixels * choice.k * item
             flows.add(matrix.input, size_in, size_in, times=left * self.positions)
-        weights = self.positions * choice.n * choice.k * size_of(problem.weight.dtype)
+        kind = problem.weight.multiplied
+        weights = self.positions * choice.n * choice.k * size_of(kind) / per_item(kind)
         flows.add(matrix.weights, weights, weights, times=right * times)
         inside = choice.outputs * size_of(accumulator_of(problem.source.dtype)) * self.split
         flows.add(self.layer.binding.sums, inside, np.maximum(inside, 1), write=True)
@@ -675,8 +676,8 @@ class _Candidates:
             return VectorProducts(self.head, layer.tensors, arch, units).cycles(choice), 0.0
         wide = self._merged_taps
         work = array_work(
-            arch, self.problem.source.dtype, self._blocks(choice), choice.n, choice.k * wide,
-            self.positions // wide,
+            arch, rate_type(self.head, layer.tensors), self._blocks(choice), choice.n,
+            choice.k * wide, self.positions // wide,
         )  # fmt: skip
         return work.cycles, work.gap
 
