@@ -5,7 +5,6 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
@@ -19,7 +18,7 @@ from compiler.target.equal_engines import columns_of
 from compiler.target.product_tiles import TileSizes, chosen
 
 
-def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
+def sizes(extent: int, grain: int, most: int = 16) -> list[int]:
     """Tile sizes worth trying for a loop of `extent`: even cuts, on multiples of `grain`."""
     found = {extent, 1}
     pieces = 2
@@ -27,7 +26,7 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
         size = -(-extent // pieces)
         on_grain = -(-size // grain) * grain
         found.add(on_grain if size > grain and on_grain < extent else max(1, size))
-        pieces = math.ceil(pieces * 1.5)
+        pieces += 1 << pieces.bit_length() - 2  # 2, 3, 4, 6, 8, 12, 16: halves stay even
     return sorted(found | ({grain} if grain < extent else set()), reverse=True)
 
 
@@ -70,7 +69,7 @@ def _combined(
     an engine takes so many columns at once and so much of a reduction, in both `orders` or in one,
     where nothing is loaded; `single`: rows have no columns."""
     *pixels, cols, summed = extents
-    rows = [sizes(pixels[0], 1, 6), sizes(pixels[1], 1), sizes(pixels[2], 1, 14 if single else 5)]
+    rows = [sizes(pixels[0], 1, 6), sizes(pixels[1], 1), sizes(pixels[2], 1, 16 if single else 5)]
     b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
     whole = x == pixels[2]
     keep = (whole | (y == 1)) & (whole & (y == pixels[1]) | (b == 1))
@@ -78,7 +77,7 @@ def _combined(
     around = (np.repeat(a[keep], len(wide_first)) for a in (b, y, x))
     beside = np.tile(wide_first, np.count_nonzero(keep))
     inner = [
-        [summed] if depth is None else sizes(summed, depth, 6),
+        [summed] if depth is None else sizes(summed, depth, 10),
         [lines] if lines == 1 else [lines, 1],
         range(orders),
     ]
