@@ -34,6 +34,7 @@ from compiler.numerics.recipe import Stage as ComputedStep
 from compiler.numerics.recipe import VerificationPlan
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
+from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.schedule_ir.group import Group
 from compiler.target.machine import rate_type

@@ -39,7 +39,7 @@ from compiler.schedule_ir.schedule import Schedule, Tiled
 from compiler.target.array_mapping import roles
 from compiler.target.group_facts import Facts
 from compiler.target.layout import input_strides, links_of, loaded_once, role_of, room_of
-from compiler.target.machine import between_type, temporary_type
+from compiler.target.machine import between_type, slots_of_sums, temporary_type
 from compiler.tensor_ir.nest import Access, Nest, dense, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
@@ -329,10 +329,10 @@ class LayerPlanner(BufferList):
         if not way.product:
             return None
         kind = accumulator_of(self.layer.tensors[nest.operands[0].tensor].dtype)
-        apart = way.engine != way.finisher and not way.direct  # one goes on while one finishes
-        slots = self.slots if apart and self.out_level else 1
         if way.direct and not self._accumulates(nest):
             return None
+        size = size_of(kind) * math.prod(r.size for r in self.needs.loops[position][: nest.rank])
+        slots = int(slots_of_sums(way, self.arch, size, self.slots)) if self.out_level else 1
         return self._result_buffer(f"{nest.tensor}+sums", kind, position, way.sums, slots=slots)
 
     def _accumulates(self, nest: Nest) -> bool:

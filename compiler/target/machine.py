@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -292,6 +293,22 @@ def temporary_type(arch: Arch) -> str:
     none."""
     found = next((t for t in REALS if t in arch.scalar.types), "int32")
     return next((t for t in REALS if t in arch.vector.types), found)
+
+
+def sums_apart(way: Binding) -> bool:
+    """Whether one engine finishes sums while another goes on with those of the next tile."""
+    return way.engine != way.finisher and not way.direct
+
+
+def slots_of_sums(way: Binding, arch: Arch, size: Any, slots: int) -> Any:
+    """Of at most `slots`, those for `size` bytes of partial sums, or arrays of both: one where two
+    engines take turns, or where their memory has no room for more. Larger tiles of long reductions
+    load less, which may be worth more than what the engines do at once."""
+    if not sums_apart(way):
+        return 1
+    if way.sums == "local":
+        return slots  # whoever asks knows how much of it there is
+    return np.where(slots * size > arch.memories.on_chip()[way.sums].size, 1, slots)
 
 
 def between_type(arch: Arch) -> str:

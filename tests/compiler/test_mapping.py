@@ -249,3 +249,16 @@ def test_the_search_takes_rows_where_the_array_is_full_with_them() -> None:
     made = check(net.model(x), arch, "int8").compiled
     loops = [loop for d in made.decisions for tiled in d.schedule.layers for loop in tiled.loops]
     assert any(isinstance(loop, TileLoop) and loop.reduction and loop.size == 1 for loop in loops)
+
+
+def test_sums_have_one_slot_where_larger_tiles_load_less() -> None:
+    """64 x 64 sums of 4 B are four times what the accumulators hold: in halves of them, for two
+    slots, both operands are loaded more often."""
+    arch = machine(accumulators=4096, matrix=GEMM | {"rows": 16, "cols": 16})
+    net = Net()
+    x = net.op("MatMul", net.input(64, 512), net.weight(512, 64))
+    made = check(net.model(net.op("Gelu", x, approximate="tanh")), arch, "fp32").compiled
+    buffers = made.decisions[0].plan.buffers.values()
+    (buffer,) = (b for b in buffers if b.role == "accumulators")
+    assert buffer.slots == 1
+    assert 2 * buffer.bytes > 4096

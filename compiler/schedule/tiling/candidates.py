@@ -5,7 +5,6 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
@@ -19,15 +18,16 @@ from compiler.target.equal_engines import columns_of
 from compiler.target.product_tiles import TileSizes, chosen
 
 
-def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
-    """Tile sizes worth trying for a loop of `extent`: even cuts, on multiples of `grain`."""
+def sizes(extent: int, grain: int, most: int = 14, *, halves: bool = False) -> list[int]:
+    """Tile sizes worth trying for a loop of `extent`: even cuts, on multiples of `grain`, in 2, 3,
+    5, 8, 12 .. pieces, or in 2, 3, 4, 6, 8, 12 .. ones with the `halves` of each."""
     found = {extent, 1}
     pieces = 2
     while pieces < 2 * extent and len(found) < most:
         size = -(-extent // pieces)
         on_grain = -(-size // grain) * grain
         found.add(on_grain if size > grain and on_grain < extent else max(1, size))
-        pieces = math.ceil(pieces * 1.5)
+        pieces += 1 << pieces.bit_length() - 2 if halves else (pieces + 1) // 2
     return sorted(found | ({grain} if grain < extent else set()), reverse=True)
 
 
@@ -78,7 +78,7 @@ def _combined(
     around = (np.repeat(a[keep], len(wide_first)) for a in (b, y, x))
     beside = np.tile(wide_first, np.count_nonzero(keep))
     inner = [
-        [summed] if depth is None else sizes(summed, depth, 6),
+        [summed] if depth is None else sizes(summed, depth, 10, halves=True),
         [lines] if lines == 1 else [lines, 1],
         range(orders),
     ]

@@ -26,7 +26,7 @@ from compiler.schedule_ir.schedule import Estimate, TileLoop
 from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks, roles
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
-from compiler.target.machine import rate_type, temporary_type
+from compiler.target.machine import rate_type, slots_of_sums, sums_apart, temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork
@@ -467,6 +467,8 @@ class _Candidates:
         need, fits = self._fits(self._behind[1])
         behind, vector, inner, gap, tail, once_wide = self.engine_cycles
         matrix = behind + gap
+        if sums_apart(self.layer.binding):  # with one slot, products wait until sums are finished
+            matrix = matrix + np.where(self._sums[1] == 1, vector, 0.0)
         flows = tuple(self._flows())
         moved = traffic(self.arch, problem.cores.count, flows)
         loads = [flow for flow in flows if not flow.way.store]
@@ -575,12 +577,14 @@ class _Candidates:
         layer, tensors, inside = self.layer, self.layer.tensors, self.layer.inside
         wide, elements = size_of(temporary_type(self.arch)), self.choice.outputs
         whole = math.prod(map(self.problem.extent, self.problem.dims[:4]))
-        late = len(links_of(self.head, tensors, layer.binding, self.arch))
+        pairs = zip(layer.nests, layer.bindings, strict=True)
+        links = [len(links_of(nest, tensors, way, self.arch)) for nest, way in pairs]
         cycles: Any = 0.0
-        if late or len(layer.nests) > 1:
+        if links[0] or len(layer.nests) > 1:
             for work in self.problem.vector_works:
                 cycles = cycles + work.of(self.sizes).cycles
-        space: Any = (wide if late > 1 else 0) * elements
+        # Values between the instructions of one nest, and between nests: all in one slot.
+        space: Any = sum(count > 1 for count in links) * wide * elements
         for nest in layer.nests[1:]:
             space = space + elements * wide
             for access in nest.operands:
@@ -591,6 +595,12 @@ class _Candidates:
                     space = space + taken * (tensor.elements >= whole)
         return cycles, space
 
+    @cached_property
+    def _sums(self) -> tuple[Any, Any]:
+        """Bytes of a tile's partial sums, and slots for them."""
+        sums = self.choice.outputs * size_of(accumulator_of(self.problem.source.dtype))
+        return sums, slots_of_sums(self.layer.binding, self.arch, sums, self.problem.slots)
+
     def _fits(self, space: Any) -> tuple[Any, Any]:
         """Bytes of local memory, with `space` behind the product, and whether every other memory
         holds its share."""
@@ -599,9 +609,7 @@ class _Candidates:
         matrix, source = arch.matrix, problem.source
         kept = self.split | (not binding.direct) | (matrix.granularity == "tile")
         kept = kept | (problem.taps > 1 and matrix.granularity != "conv")
-        alone = binding.direct or binding.engine == binding.finisher
-        sums = outputs * size_of(accumulator_of(source.dtype))
-        sums = sums * np.where(kept, 1 if alone else slots, 0)
+        sums = np.where(kept, math.prod(self._sums), 0)
         local = space
         if problem.loads_input:
             a_space = self.source_elements * size_of(source.dtype)
@@ -610,8 +618,8 @@ class _Candidates:
             local = local + outputs * size_of(self.layer.result.dtype) * slots
         for access in problem.others:
             local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
-        if len(self.layer.nests) > 1:
-            local = local + outputs * size_of(temporary_type(arch)) * slots
+        if len(self.layer.nests) > 1 and binding.finisher == "matrix":
+            local = local + outputs * size_of(temporary_type(arch)) * (slots - 1)
         shares = defaultdict[str, Any](int, local=local)
         if problem.loads_weights:
             key = next(key for key in keys_of(self.head) if key[2])
