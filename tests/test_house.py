@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 90_740, "files": 428, "thin files": 3, "lines of tests": 40_440,
+    "lines": 91_550, "files": 428, "thin files": 3, "lines of tests": 40_980,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -38,6 +38,9 @@ Then for equal layers that are proved and not executed (510, tests 210), flash a
 (250, tests 180), equal cores that are emitted once (210), operands of a program in one table (190),
 public reports (105), turns of loops (35); one way instead of several in the package and in the
 compiler's front took 950 away.
+Then for weights of which two of four are zero (230, tests 140), rates of engines in the bound and
+flash in pictures and lint (170, tests 220), equal layers of int8 networks (155), groups that several
+programs of a search have in common (125), small constants that come in one load (105).
 """
 THIN = 60
 VAGUE = frozenset({

@@ -240,7 +240,7 @@ class ProgramCode(OffChip):
         nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
         named = {nest.tensor: nest.origin for nest in nests}
 
-        def apart(made: EmittedGroup) -> bool:
+        def waits_for_steps(made: EmittedGroup) -> bool:
             """Whether shared loads depend on the steps around."""
             return made.waits or share.staged(self.arch)
 
@@ -262,7 +262,7 @@ class ProgramCode(OffChip):
                 trees.append(GroupEmitter(around, plan, packs, origins, follows, core).nodes())
                 same[form] = EmittedGroup.of(here, trees[-1:], names, *so_far)
             known = EmittedGroup.of(site, trees, names, *before)
-            if not apart(known):
+            if not waits_for_steps(known):
                 trees = multicast(code()).trees
                 known = EmittedGroup.of(site, trees, names, *before)
             self.emitted.put((key, share), known)
@@ -275,7 +275,7 @@ class ProgramCode(OffChip):
         self.alike[number] = (alike, _scalars(plan.schedule.group)), site
         for core in range(cores):
             self._record(number, core, step)
-        return multicast(code()) if apart(known) else code()
+        return multicast(code()) if waits_for_steps(known) else code()
 
     def _site(
         self, number: int, step: PlacedGroup

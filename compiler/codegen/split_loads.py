@@ -55,7 +55,7 @@ class SplitLoads(Omittable):
             return list(nodes)
         found: list[Node] = []
         used = _Used()
-        for number, node in enumerate(joined(nodes, arch)):
+        for number, node in enumerate(join_small_loads(nodes, arch)):
             found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
             for engine, use in node.touches:
                 used.add(number, engine, use)
@@ -99,7 +99,7 @@ def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
 
 
-def joined(nodes: Sequence[Node], arch: Arch) -> list[Node]:
+def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
     """`nodes` with loads side by side at both ends as one, where either takes longer to begin than
     to move its bytes."""
     found: list[Node] = []

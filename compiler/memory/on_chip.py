@@ -254,7 +254,7 @@ def _placed_in_rows(
 ) -> Places:  # fmt: skip
     """Places of `buffers`, each of `rows` without gaps."""
     behind = {buffer.name for row in rows for buffer in row[1:]}
-    joined = {row[0].name: _joined(row) for row in rows}
+    joined = {row[0].name: _one_buffer(row) for row in rows}
     places = at([joined.get(b.name, b) for b in buffers if b.name not in behind]).places(fixed)
     for row in rows:
         address = places[row[0].name][0]
@@ -263,7 +263,7 @@ def _placed_in_rows(
     return places
 
 
-def _joined(row: Sequence[TileBuffer]) -> TileBuffer:
+def _one_buffer(row: Sequence[TileBuffer]) -> TileBuffer:
     """One buffer for all of a row."""
     widest = max((buffer.dtype for buffer in row), key=size_of)
     first, last = min(b.first for b in row), max(b.last for b in row)
@@ -427,7 +427,7 @@ class _OneMemory:
 
 
 def _wishes(
-    buffers: list[TileBuffer], plan: Plan, busy: list[tuple[int, int]], turns: bool
+    buffers: Sequence[TileBuffer], plan: Plan, busy: list[tuple[int, int]], turns: bool
 ) -> Iterator[tuple[Lives, list[tuple[int, int]]]]:
     """Live ranges and busy bytes to try, the best first: from all buffers alive all the time down
     to loads one layer ahead. `turns`: in a tile loop."""

@@ -137,10 +137,10 @@ class MatrixInstruction(Instruction):
     def lasts(self, arch: Arch, *, behind: bool = False) -> int:
         """Cycles of the array; `behind`: directly after another product."""
         m, n, k, positions = self.extents()
-        return int(product_cycles(arch.matrix, self.kind, m, n, k, positions, behind=behind))
+        return int(product_cycles(arch.matrix, self.rate_type, m, n, k, positions, behind=behind))
 
     @cached_property
-    def kind(self) -> str:
+    def rate_type(self) -> str:
         """The type whose rate is that of its products."""
         return product_type(self.a.dtype, self.w.dtype)
 
@@ -160,7 +160,7 @@ class MatrixInstruction(Instruction):
 
     def cycles_at_peak(self, arch: Arch) -> float:
         """Cycles of one array for its multiply-accumulates at the rate of their type; 0 without."""
-        peak = arch.matrix.peak(self.kind)
+        peak = arch.matrix.peak(self.rate_type)
         return self.macs() / peak if peak else 0.0
 
     def execute(self, view: View) -> None:
@@ -187,8 +187,8 @@ class MatrixInstruction(Instruction):
         engine = arch.matrix
         if self.a.memory != engine.input or self.w.memory != engine.weights:
             return f"operands are read from {engine.input} and {engine.weights} only"
-        if engine.peak(self.kind) == 0:
-            return f"the matrix engine has no {self.kind} products"
+        if engine.peak(self.rate_type) == 0:
+            return f"the matrix engine has no {self.rate_type} products"
         if engine.max_pixels is not None and self.extents()[0] > engine.max_pixels:
             return f"at most {engine.max_pixels} output pixels"
         if self.bias is not None and "bias" not in engine.writeback:
