@@ -39,8 +39,9 @@ Then for equal layers that are proved and not executed (510, tests 210), flash a
 public reports (105), turns of loops (35); one way instead of several in the package and in the
 compiler's front took 950 away.
 Then for weights of which two of four are zero (230, tests 140), rates of engines in the bound and
-flash in pictures and lint (170, tests 220), equal layers of int8 networks (155), groups that several
-programs of a search have in common (125), small constants that come in one load (105).
+flash in pictures and lint (170, tests 220), equal layers of int8 networks (155), groups that
+several programs of a search have in common (125), small constants that come in one load (105), one
+plan for the loads of all groups (290).
 """
 THIN = 60
 VAGUE = frozenset({

@@ -192,7 +192,7 @@ class PlaceBuffers:
                 busy = _tail(before, role) if before is not None and self.ahead else []
                 size = plan.schedule.group.room(role, memory.size)
                 at = partial(_OneMemory, self, plan, arch, memory, size, busy=busy)
-                rows = [] if self.moves_in(memory) else _rows(plan, buffers, arch)
+                rows = [] if self.moves_in(memory) else load_rows(plan, buffers, arch)
                 try:
                     places |= _placed_in_rows(at, buffers, rows, places)
                 except DoesNotFit:
@@ -220,7 +220,7 @@ class PlaceBuffers:
 # several where each takes longer to begin than to move.
 
 
-def _rows(plan: Plan, buffers: Sequence[TileBuffer], arch: Arch) -> list[list[TileBuffer]]:
+def load_rows(plan: Plan, buffers: Sequence[TileBuffer], arch: Arch) -> list[list[TileBuffer]]:
     """Those `buffers` of one memory that one load should bring together."""
     name = arch.copy_engine(arch.constants, buffers[0].role)
     if name is None:
@@ -233,7 +233,7 @@ def _rows(plan: Plan, buffers: Sequence[TileBuffer], arch: Arch) -> list[list[Ti
         if not constant or buffer.slots > 1 or buffer.level:
             continue
         row = last.get(buffer.lasting)
-        if row and min(_offsets(row)[-1], buffer.bytes) <= most:
+        if row and min(row_offsets(row)[-1], buffer.bytes) <= most:
             row.append(buffer)
         else:
             last[buffer.lasting] = [buffer]
@@ -241,7 +241,7 @@ def _rows(plan: Plan, buffers: Sequence[TileBuffer], arch: Arch) -> list[list[Ti
     return [row for row in found if len(row) > 1]
 
 
-def _offsets(row: Sequence[TileBuffer]) -> list[int]:
+def row_offsets(row: Sequence[TileBuffer]) -> list[int]:
     """Where each of a row begins, and its end: off chip all begin at such multiples."""
     sizes = (-(-buffer.bytes // GRAIN) * GRAIN for buffer in row[:-1])
     starts = [*accumulate(sizes, initial=0)]
@@ -258,7 +258,7 @@ def _placed_in_rows(
     places = at([joined.get(b.name, b) for b in buffers if b.name not in behind]).places(fixed)
     for row in rows:
         address = places[row[0].name][0]
-        starts = zip(row, _offsets(row), strict=False)
+        starts = zip(row, row_offsets(row), strict=False)
         places |= {buffer.name: (address + start, buffer.bytes) for buffer, start in starts}
     return places
 
@@ -267,7 +267,7 @@ def _one_buffer(row: Sequence[TileBuffer]) -> TileBuffer:
     """One buffer for all of a row."""
     widest = max((buffer.dtype for buffer in row), key=size_of)
     first, last = min(b.first for b in row), max(b.last for b in row)
-    return replace(row[0], bytes=_offsets(row)[-1], dtype=widest, first=first, last=last)
+    return replace(row[0], bytes=row_offsets(row)[-1], dtype=widest, first=first, last=last)
 
 
 @dataclass(frozen=True)

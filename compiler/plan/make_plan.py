@@ -427,7 +427,7 @@ def _plan_group(schedule: Schedule, arch: Arch, slots: int) -> Plan:
     """Buffers of the group, then those of layer after layer."""
     group = schedule.group
     walked: tuple[TileTrace, ...] = ()
-    if schedule.loops or not group.alone:
+    if schedule.loops or not group.alone or any(tiled.resident for tiled in schedule.layers):
         walked = trace_parts(group, schedule.loops, schedule.parts, TraceCache())
     maker = GroupBufferMaker(schedule, slots, Facts(arch))
     held = maker.make_buffers(walked)

@@ -25,6 +25,7 @@ from compiler.context import CompileOptions, CompileResult, Observer, unobserved
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import Fit
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
+from compiler.memory.load_plan import early_loads
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
@@ -146,6 +147,9 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         found, *better = _judged(found, wanted, judge)
         run += better
         found = _least((found, *better), wanted, judge)
+        early = [_simulate(each, wanted, judge) for each in _early(found)]
+        run += early
+        found = _least((found, *early), wanted, judge)
     verify(found.result.program, wanted.arch)
     return replace(found, tried=tuple(map(_simulated_program, run)))
 
@@ -171,6 +175,27 @@ def _unmoved(made: Best) -> Best | None:
         if any(new is not old for new, old in zip(steps, made.result.steps, strict=True)):
             return replace(made, result=replace_steps(made.result, steps))
     return None
+
+
+WAITS = 0.01
+"""Part of the time that engines which compute wait for data, from which on loads are planned."""
+
+
+def _early(made: Best) -> Iterator[Best]:
+    """`made` with one plan for the loads of all its groups, where engines wait for data; not of
+    programs for several lengths, in which lives depend on them."""
+    result, search, trace = made.result, made.result.search, made.trace
+    assert search is not None and trace is not None
+    computing = [e.idle["data"] for e in trace.engines if e.engine not in made.arch.copy_]
+    if result.program.registers or max(computing, default=0) < WAITS * trace.cycles:
+        return
+    alloc, tried = made.options.stages.alloc, [result.steps]
+    for steps in early_loads(result.steps, made.arch, alloc, search.costs.place):
+        if steps in tried:
+            continue
+        tried.append(steps)
+        with suppress(DoesNotFit):  # more tokens at once than there are
+            yield replace(made, result=replace(replace_steps(result, steps), trials=result.trials))
 
 
 def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
@@ -345,7 +370,8 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
     levels = isinstance(stages.partition, Optimal)
     if effort == 1:
-        return (apart,) if levels else ()  # what `halved` is better at, trials of groups find
+        # What `halved` is better at, trials of groups find.
+        return (apart, stages_for(0, stages)) if levels else ()
     usual = stages_for(1, stages)
     if not levels:
         usual = replace(usual, partition=stages.partition)

@@ -169,12 +169,6 @@ def _schedule(
         size = largest([w.work[position] for w in walked], len(tiled.layer.result.shape))
         loops_of = cuts.layer(work, tiled.layer, size)
         found.append(replace(tiled, loops=loops_of, resident=work.resident))
-    if group.alone and alone:  # nothing runs before the loops of the layer
-        said = (
-            "constants stay through the 'for' of a step, or between its layers; here is one layer "
-            "without: leave 'resident' out"
-        )
-        mistakes += [f"line {work.line}: {said}" for work in step.layers if work.resident]
     return None if len(mistakes) > before else Schedule(group, tuple(found), parts, NOTHING, loops)
 
 

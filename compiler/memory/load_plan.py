@@ -1,0 +1,257 @@
+"""One plan of loads for the whole program: constants lie where their loads can begin early.
+
+Placed group by group, a constant finds its bytes free when the group before is at its end. Yet DRAM
+rests while groups compute, and there is room elsewhere. So layers load their weights as a whole
+where the loads can begin in time: the slots of streamed ones hold back all loads behind them.
+Backwards from the last layer, each load gets a latest moment; forwards, constants move to bytes
+that are free from that moment on, or as early as any are. Nothing else moves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.cost.overlap import sustained_rate
+from compiler.errors import DoesNotFit
+from compiler.geometry.tile_trace import Unwalkable
+from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step, load_rows, row_offsets
+from compiler.memory.prefetch_addresses import SLACK, LoadPacing
+from compiler.plan.make_plan import Plan
+from compiler.schedule.residency.buffer import Places, TileBuffer
+from compiler.schedule_ir.schedule import Schedule
+from compiler.target.group_facts import Unholdable
+from simmodel.arch.record import Arch, Memory
+
+Fit = tuple[Plan, Places]
+_NEVER = 1 << 40
+
+
+def early_loads(
+    steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers,
+    fit: Callable[[Schedule, Fit | None], Fit],
+) -> Iterator[tuple[Step, ...]]:  # fmt: skip
+    """`steps` with constants where their loads can begin early, in ways of which a run has to say
+    which is best; `fit` plans and places a group behind another one.
+
+    before:
+        layer 1 streams w1 through two slots; layer 2 waits for w2
+    after:
+        layer 1 loads w1 as a whole, w2 follows to other bytes while it works
+    """
+    whole = _loaded_whole(steps, fit)
+    _, waits = _planned(whole, arch, alloc)
+    # Groups go on streaming where loads would begin too late, or with the layers that need them.
+    for streams in dict.fromkeys((frozenset(waits), frozenset(n for n, w in waits.items() if w))):
+        pairs = enumerate(zip(steps, whole, strict=True))
+        yield _planned([old if n in streams else new for n, (old, new) in pairs], arch, alloc)[0]
+
+
+def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], Fit]) -> list[Step]:
+    """Steps that load their constants as a whole, where they fit so."""
+    found: list[Step] = []
+    before: Fit | None = None
+    for step in steps:
+        if not isinstance(step, PlacedGroup):
+            found.append(step)
+            continue
+        made, schedule = step, step.plan.schedule
+        if not schedule.loops and not all(tiled.resident for tiled in schedule.layers):
+            layers = tuple(replace(tiled, resident=True) for tiled in schedule.layers)
+            with suppress(DoesNotFit, Unwalkable, Unholdable):
+                made = PlacedGroup(*fit(replace(schedule, layers=layers), before))
+        before = made.plan, made.places
+        found.append(made)
+    return found
+
+
+class _Load(NamedTuple):
+    """Constants that one load brings, once, and that may lie elsewhere."""
+
+    step: int
+    buffers: tuple[TileBuffer, ...]
+    first: int
+    last: int
+    """Moments of the program in which layers use them."""
+    cycles: float
+
+
+def _planned(
+    steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers
+) -> tuple[tuple[Step, ...], dict[int, bool]]:
+    """Steps with their constants where loads can begin early; and those with loads that begin too
+    late, with whether any begins no earlier than the layer that needs it."""
+    begins = _moments(steps)
+    loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
+    latest = _latest(steps, loads, arch)
+    places = [dict(s.places) if isinstance(s, PlacedGroup) else {} for s in steps]
+    late = dict[int, bool]()
+    for role, memory in arch.memories.on_chip().items():
+        own = [
+            (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
+        ]
+        if own and not alloc.moves_in(memory):
+            _Space.of(role, memory, steps, begins).move(own, places, late)
+    made = (
+        replace(step, places=own) if isinstance(step, PlacedGroup) else step
+        for step, own in zip(steps, places, strict=True)
+    )
+    return tuple(made), late
+
+
+def _moments(steps: Sequence[Step]) -> list[int]:
+    """The first moment of each step, and the end: a layer takes one, or all of a group in loops."""
+    begins = [0]
+    for step in steps:
+        count = 1
+        if isinstance(step, PlacedGroup) and not step.plan.schedule.loops:
+            count = len(step.plan.layers)
+        begins.append(begins[-1] + count)
+    return begins
+
+
+def _life(step: PlacedGroup, buffer: TileBuffer, begin: int) -> tuple[int, int]:
+    """Moments of a step that begins at one in which a buffer is in use."""
+    if step.plan.schedule.loops:
+        return begin, begin
+    if buffer.lasting or buffer.address is not None:
+        return begin, begin + len(step.plan.layers) - 1
+    return begin + buffer.first, begin + buffer.last
+
+
+def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]:
+    """Loads of a step that do not depend on its loops, in order of use."""
+    if not isinstance(step, PlacedGroup):
+        return
+    plan, tensors = step.plan, step.plan.schedule.group.tensors
+    engines = dict(plan.loads) | {n: e for layer in plan.layers for n, e in layer.loads}
+    own = [
+        buffer
+        for buffer in plan.buffers.values()
+        if buffer.name in engines and buffer.key is not None and buffer.address is None
+        and tensors[buffer.key[0]].data is not None
+        and not (plan.schedule.loops and buffer.level)
+    ]  # fmt: skip
+    rows = {row[0].name: row for row in _rows(step, own, arch)}
+    behind = {buffer.name for row in rows.values() for buffer in row[1:]}
+    for buffer in sorted(own, key=lambda b: b.first):
+        if buffer.name not in behind:
+            row = tuple(rows.get(buffer.name, (buffer,)))
+            rate = sustained_rate(arch, arch.copy_[engines[buffer.name]])
+            cycles = sum(each.bytes * each.slots for each in row) / rate
+            first, last = zip(*(_life(step, each, begin) for each in row), strict=True)
+            yield _Load(number, row, min(first), max(last), cycles)
+
+
+def _rows(
+    step: PlacedGroup, buffers: Sequence[TileBuffer], arch: Arch
+) -> Iterator[list[TileBuffer]]:
+    """Those of `buffers` that lie so that one load brings them."""
+    for role in {buffer.role for buffer in buffers}:
+        for row in load_rows(step.plan, [b for b in buffers if b.role == role], arch):
+            starts = [step.places[buffer.name][0] for buffer in row]
+            if [start - starts[0] for start in starts] == row_offsets(row)[:-1]:
+                yield row
+
+
+def _latest(steps: Sequence[Step], loads: Sequence[_Load], arch: Arch) -> list[int]:
+    """The latest moment in which each load may begin so that it and all later ones end in time."""
+    mine = [0.0] * len(steps)
+    for each in loads:
+        mine[each.step] += each.cycles
+    spare: list[float] = []
+    for step, own in zip(steps, mine, strict=True):
+        if not isinstance(step, PlacedGroup):
+            spare.append(0.0)
+            continue
+        about = step.plan.schedule.estimate
+        if step.plan.schedule.loops:
+            spare.append(max(0.0, about.total - about.memory))
+            continue
+        work = LoadPacing.of(step.plan, arch).work
+        left = max(0.0, 1 - max(0.0, about.memory - own) / (sum(work) or 1))
+        spare += [cycles * left for cycles in work]
+    there = np.concatenate(([0.0], np.cumsum(spare)))
+    found, latest = list[int](), math.inf
+    for each in reversed(loads):
+        latest = min(latest, float(there[each.first])) - SLACK * each.cycles
+        moment = int(np.searchsorted(there, latest, side="right")) - 1
+        found.append(max(0, min(moment, each.first)))
+    return found[::-1]
+
+
+@dataclass(frozen=True)
+class _Space:
+    """One memory over the whole program."""
+
+    size: int
+    grain: int
+    spans: NDArray[np.int64]
+    """First byte, end, first and last moment of all that lies in it."""
+    rows: Mapping[tuple[int, str], int]
+    """Row of each step's buffers."""
+
+    @classmethod
+    def of(cls, role: str, memory: Memory, steps: Sequence[Step], begins: Sequence[int]) -> _Space:
+        spans, rows = [(0, 0, 0, -1)], dict[tuple[int, str], int]()
+        for number, step in enumerate(steps):
+            if not isinstance(step, PlacedGroup):
+                continue
+            begin, end = begins[number], begins[number + 1] - 1
+            room = step.plan.schedule.group.room(role, memory.size)
+            spans.append((room, memory.size, begin, end))
+            for buffer in step.plan.buffers.values():
+                if buffer.role == role:
+                    rows[number, buffer.name] = len(spans)
+                    span = buffer.span(step.places[buffer.name])
+                    spans.append((*span, *_life(step, buffer, begin)))
+        grain = math.lcm(memory.alignment, min(memory.bank_width, 64), 8)
+        return cls(memory.size, grain, np.array(spans, dtype=np.int64), rows)
+
+    def move(
+        self, wanted: Sequence[tuple[_Load, int]], places: Sequence[Places], late: dict[int, bool]
+    ) -> None:
+        """Move what loads bring to where that is free by its latest moment, or earlier than now;
+        `late` gets the steps with loads that begin later still."""
+        for load, wish in wanted:
+            own = [self.rows[load.step, buffer.name] for buffer in load.buffers]
+            low = int(self.spans[own, 0].min())
+            size = int(self.spans[own, 1].max()) - low
+            others = np.delete(self.spans, own, axis=0)
+            start = int(self._starts(np.array([low]), size, load, wish, others)[0])
+            by = 0
+            if start > wish:
+                ends = 0, self.size - size
+                points = np.concatenate(
+                    (ends, -(-others[:, 1] // self.grain) * self.grain, others[:, 0] - size)
+                )
+                points = np.unique(points // self.grain * self.grain)
+                points = points[(points >= 0) & (points + size <= self.size)]
+                starts = self._starts(points, size, load, wish, others)
+                best = int(np.lexsort((points, starts))[0])
+                if starts[best] < start:
+                    start, by = int(starts[best]), int(points[best]) - low
+            for buffer in load.buffers:
+                address, pitch = places[load.step][buffer.name]
+                places[load.step][buffer.name] = address + by, pitch
+            self.spans[own, :2] += by
+            self.spans[own, 2], self.spans[own, 3] = start, load.last
+            if start > wish:
+                late[load.step] = late.get(load.step, False) or start >= load.first
+
+    @staticmethod
+    def _starts(
+        points: NDArray[np.int64], size: int, load: _Load, wish: int, others: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The moment from which on the bytes behind each point are free until its last use."""
+        low, high, born, dies = others.T
+        shared = (low < points[:, None] + size) & (points[:, None] < high)
+        clash = (shared & (born <= load.last) & (dies >= load.first)).any(axis=1)
+        free = np.where(shared & (dies < load.first), dies + 1, 0).max(axis=1)
+        return np.where(clash, _NEVER, np.maximum(free, wish))
