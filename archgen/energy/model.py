@@ -37,7 +37,7 @@ def count_events(program: Program, trace: Trace) -> list[Events]:
 
 def _count_instruction(item: Instruction, times: int, own: Events) -> None:
     if isinstance(item, MatrixInstruction):
-        own.macs[item.kind] += times * item.macs()
+        own.macs[item.rate_type] += times * item.macs()
     elif isinstance(item, VectorFamily):
         taps = math.prod(item.kernel) if isinstance(item, Window) else 1
         own.elements[item.cost()] += times * taps * math.prod(item.walked())

@@ -117,7 +117,7 @@ def test_programs_are_those_of_groups_each_emitted(
     few, planned[:] = len(planned), []
     site = ProgramCode._site
     monkeypatch.setattr(GroupCosts, "_plan", lambda own, s: own.stages.plan.apply(s, own.arch))
-    monkeypatch.setattr(ProgramCode, "_site", lambda *given: ((object(), ()), site(*given)[1]))
+    monkeypatch.setattr(ProgramCode, "_site", lambda *given: (((object(),), ()), site(*given)[1]))
     each = compile_model(model, arch, options)
     assert len(alike) < share * len({*emitted}) and few < len(planned)
     assert plans(moved) == plans(each)
