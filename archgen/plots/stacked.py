@@ -113,8 +113,9 @@ def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> F
     (`moved_<part>`) and, where there is any, flash (`flash_moved_<part>`); `of_bound` as a tick.
     Each bar adds up to the point's time."""
     text = saying("What holds points up", findings.what_holds(points_with_labels(frame, archs)))
-    bars = [own for own in (_MATRIX, _DRAM, _FLASH) if frame.columns.isin([*own]).any()]
-    order = "matrix, DRAM, flash" if _FLASH in bars else "matrix engines above, DRAM below"
+    flash = frame.columns.isin([*_FLASH]).any()
+    bars = (_MATRIX, _DRAM, _FLASH) if flash else (_MATRIX, _DRAM)
+    order = "matrix, DRAM, flash" if flash else "matrix engines above, DRAM below"
     x = f"share of time [%]: {order}"
     figure, grid = bar_figure(frame, archs, text, x, _SHARES_BAR * len(bars))
     pitch = _SHARES_ROW / len(bars)

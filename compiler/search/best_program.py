@@ -147,7 +147,7 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         found, *better = _judged(found, wanted, judge)
         run += better
         found = _least((found, *better), wanted, judge)
-        early = [_simulate(each, wanted, judge) for each in _early(found)]
+        early = [_simulate(each, wanted, judge) for each in early_versions(found)]
         run += early
         found = _least((found, *early), wanted, judge)
     verify(found.result.program, wanted.arch)
@@ -181,7 +181,7 @@ WAITS = 0.01
 """Part of the time that engines which compute wait for data, from which on loads are planned."""
 
 
-def _early(made: Best) -> Iterator[Best]:
+def early_versions(made: Best) -> Iterator[Best]:
     """`made` with one plan for the loads of all its groups, where engines wait for data; not of
     programs for several lengths, in which lives depend on them."""
     result, search, trace = made.result, made.result.search, made.trace

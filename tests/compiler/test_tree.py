@@ -384,12 +384,6 @@ def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
              *(f"line {line}: this step has no layer" for line in (2, 7, 10))],
         ),
         (
-            "tree net\nstep\n core\n layer t4: for h 4; resident\n"
-            "step\n core\n layer t8: resident\nstep\n layer t12\n",
-            [f"line {line}: constants stay through the 'for' of a step, or between its layers; "
-             "here is one layer without: leave 'resident' out" for line in (4, 7)],
-        ),
-        (
             THREE + "  buffer t44 at 0 every 4\n",
             [
                 "line 8: no buffer 't44'; did you mean 't4'?",
