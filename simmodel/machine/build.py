@@ -7,7 +7,6 @@ run        until nothing happens any more; with work left that is a deadlock
 
 from __future__ import annotations
 
-import gc
 from array import array
 
 from simmodel.arch.record import Arch
@@ -92,18 +91,11 @@ class Machine:
 
     def run(self) -> int:
         """Run to the end; the cycle in which the last instruction ended."""
-        collecting = gc.isenabled()
-        # The run makes no reference cycles; looking for them costs a tenth of its time.
-        gc.disable()
-        try:
-            for front_end in self.front_ends:
-                front_end.advance()
-            for engine in self.all_engines:
-                engine.attend()
-            self.env.run()
-        finally:
-            if collecting:
-                gc.enable()
+        for front_end in self.front_ends:
+            front_end.advance()
+        for engine in self.all_engines:
+            engine.attend()
+        self.env.run()
         stuck = self._stuck()
         if stuck:
             raise Deadlock(

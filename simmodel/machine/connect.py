@@ -220,7 +220,9 @@ def _spans_by_occurrence(
     """Bytes that an occurrence reads and writes, by memory instance."""
     instances = [sockets.memories.instances(o, sockets.core) for o in site.operands]
     spans = [operand.span for operand in site.operands]
-    columns = [column.tolist() for column in site.addresses]
+    columns = [column.tolist() for column in site.addresses] if site.loops else [
+        [operand.address.at({})] for operand in site.operands  # most: several times as fast
+    ]  # fmt: skip
     reads = len(site.wide.reads())
 
     def at(occurrence: int) -> tuple[Sequence[Span], Sequence[Span]]:

@@ -147,63 +147,52 @@ class Hazards:
         return f"operands of {origins}"
 
 
-Marks = dict[int, list[tuple[int, int, Hazards]]]
-"""By memory instance: lowest byte, one past the highest, and whose they are."""
+Marks = list[tuple[int, int, Hazards]]
+"""Lowest byte, one past the highest, and whose they are."""
 
 
 class Scoreboard:
     """Instructions of one core that were issued and have not ended, in program order."""
 
     def __init__(self) -> None:
-        self._reads: Marks = {}
-        self._writes: Marks = {}
+        self._marks: dict[int, tuple[Marks, Marks]] = {}
+        """By memory instance: what is written and what is read there."""
         self._issued = 0
 
     def issue(self, work: Work, occurrence: int) -> Hazards:
-        """Note an instruction and find what it has to wait for."""
+        """Note an instruction and find everyone in flight on another engine that is in its way."""
         self._issued += 1
-        hazards = Hazards(work, occurrence, self._issued)
+        hazards, engine = Hazards(work, occurrence, self._issued), work.engine
+        pending = hazards.pending
         assert work.spans_at is not None
-        reads, writes = spans = work.spans_at(occurrence)
-        for own, marks in ((reads, self._writes), (writes, self._writes), (writes, self._reads)):
-            for span in own:
-                _follow_conflicts(hazards, span, marks)
-        self._mark(hazards, spans)
+        for written, spans in enumerate(work.spans_at(occurrence)):
+            for memory, low, high in spans:
+                marks = self._marks.get(memory)
+                if marks is None:
+                    marks = self._marks[memory] = [], []
+                for marked in marks[: 1 + written]:
+                    gone = 0
+                    for start, end, other in marked:
+                        if other.ended:
+                            gone += 1
+                        elif low < end and start < high and other.work.engine is not engine:
+                            pending[other] = None
+                    if gone > len(marked) // 2:
+                        marked[:] = [mark for mark in marked if not mark[2].ended]
+                marks[1 - written].append((low, high, hazards))
+        for other in pending:
+            other.behind.append(hazards)
         return hazards
-
-    def _mark(self, hazards: Hazards, spans: tuple[Sequence[Span], Sequence[Span]]) -> None:
-        for own, marks in zip(spans, (self._reads, self._writes), strict=True):
-            for memory, low, high in own:
-                marks.setdefault(memory, []).append((low, high, hazards))
 
     def replace(self, flying: list[Hazards]) -> None:
         """Mark what these have at their occurrences, and nothing else."""
-        self._reads, self._writes = {}, {}
+        self._marks = {}
         for hazards in sorted(flying, key=lambda each: each.number):
             assert hazards.work.spans_at is not None
-            self._mark(hazards, hazards.work.spans_at(hazards.occurrence))
-
-
-def _follow_conflicts(hazards: Hazards, span: Span, marks: Marks) -> None:
-    """Follow everyone in flight on another engine who marked bytes of `span`."""
-    memory, low, high = span
-    marked = marks.get(memory)
-    if not marked:
-        return
-    engine, gone = hazards.work.engine, 0
-    for start, end, other in marked:
-        if other.ended:
-            gone += 1
-        elif (
-            low < end
-            and start < high
-            and other.work.engine is not engine
-            and other not in hazards.pending
-        ):
-            hazards.pending[other] = None
-            other.behind.append(hazards)
-    if gone > len(marked) // 2:
-        marks[memory] = [mark for mark in marked if not mark[2].ended]
+            for written, spans in enumerate(hazards.work.spans_at(hazards.occurrence)):
+                for memory, low, high in spans:
+                    marks = self._marks.setdefault(memory, ([], []))
+                    marks[1 - written].append((low, high, hazards))
 
 
 # A burst: n instructions of one site, issued one after another, as one entry of the queue.

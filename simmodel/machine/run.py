@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -252,12 +253,19 @@ def simulate(program: Program, arch: Arch, trace: bool = False, skip: bool = Tru
         NotRunnable: the program asks for an engine, memory, token or barrier that is not there.
         Deadlock: the machine fell silent with work left; the text says who waits for what.
     """
-    machine = Machine(arch, trace)
-    machine.connect(program)
-    if skip:
-        watch_loops(machine, program.expanded)
-    cycles = machine.run()
-    return collect(machine, program, cycles)
+    collecting = gc.isenabled()
+    # Nothing is garbage before the run is over, and looking for it takes longer than a short run
+    # where all that a compiler holds is looked through.
+    gc.disable()
+    try:
+        machine = Machine(arch, trace)
+        machine.connect(program)
+        if skip:
+            watch_loops(machine, program.expanded)
+        return collect(machine, program, machine.run())
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def traced(program: Program, arch: Arch, skip: bool = True) -> Trace:
