@@ -165,9 +165,10 @@ def token_findings(line: Timeline) -> Iterator[Finding]:
     """Tokens with several signalling or waiting queues, and tokens that do not balance."""
     for use in line.token_uses:
         for role, occurrences in (("signalled", use.givers), ("awaited", use.takers)):
-            found = (line.queues[queue] for queue in np.unique(line.queue[occurrences]))
-            queues = [e if core == use.core else f"{e} of core {core}" for core, e in found]
-            if len(queues) > 1:
+            numbers = line.queue[occurrences]
+            if (numbers != numbers[:1]).any():
+                found = (line.queues[queue] for queue in np.unique(numbers))
+                queues = [e if core == use.core else f"{e} of core {core}" for core, e in found]
                 message = f"token {use.name!r} is {role} by {' and '.join(queues)}"
                 yield Finding("token-queues", message, use.core)
         given, taken = int(use.given.sum()), int(use.taken.sum())

@@ -263,11 +263,12 @@ def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
     edges = np.searchsorted(family[kind][order], np.arange(len(alike) + 1))
     for index, numbers in enumerate(alike.values()):
         where = order[edges[index] : edges[index + 1]]
-        # Pairs of boxes recur at the same distance.
-        asked, back = np.unique(
-            np.stack([place[kind[where]], delta[where]]), axis=1, return_inverse=True
-        )
-        keep[where] = meet([pairs[n] for n in numbers], asked[0], asked[1])[back.ravel()]
+        # Pairs of boxes recur at the same distance; single numbers are sorted fast.
+        own, moved = place[kind[where]], delta[where]
+        least = int(moved.min())
+        width = int(moved.max()) - least + 1
+        keys, back = np.unique(own * width + (moved - least), return_inverse=True)
+        keep[where] = meet([pairs[n] for n in numbers], keys // width, keys % width + least)[back]
     return keep
 
 
@@ -375,10 +376,11 @@ def conflicts(line: Timeline, table: Accesses, clocks: Clocks) -> tuple[Ints, In
     following, _ = found.next_at(group, target, found.occurrence)
     earlier = following > found.bounds[group]
     target, source = target[earlier], found.occurrence[following[earlier] - 1]
-    key = target * max(len(line.queues), 1) + line.queue[source]
-    order = np.lexsort((source, key))
-    last = np.append(np.diff(key[order]) != 0, True)[: len(order)]
-    return target[order[last]], source[order[last]]
+    queues, total = max(len(line.queues), 1), max(len(line.site), 1)
+    # Single numbers are sorted fast.
+    pairs = np.sort((target * queues + line.queue[source]) * total + source)
+    pairs = pairs[np.append(np.diff(pairs // total) != 0, True)[: len(pairs)]]
+    return pairs // total // queues, pairs % total
 
 
 def legal_edges(line: Timeline, arch: Arch, table: Accesses | None = None) -> Dependencies:
