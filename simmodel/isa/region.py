@@ -88,7 +88,7 @@ class Address:
 
     def step(self, variable: str) -> int:
         """Bytes by which one iteration of `variable` moves the address, the ring aside."""
-        return sum(factor for name, factor in self.terms if name == variable)
+        return sum([factor for name, factor in self.terms if name == variable])
 
     def after(self, variable: str, turns: int) -> int | None:
         """Bytes by which so many iterations move it; None where the ring makes that depend."""

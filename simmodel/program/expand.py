@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from simmodel.errors import NotRunnable, TooLong
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
 from simmodel.isa.base import instructions, operand_fields
 from simmodel.isa.operand_rules import WALKED, shares_bytes
-from simmodel.isa.region import Address, Operand, Ring, Terms
+from simmodel.isa.region import Address, Operand, Ring, Terms, replace
 
 Turns = tuple[tuple[str, int], ...]
 """Loop variables and counts, outermost first."""
@@ -218,27 +218,28 @@ def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruc
         item = item.body[0]
     first, wide = len(turns), item
     while first > 0:
-        wider = _bulk(item, tuple(turns[first - 1 :]), (*loops, *turns[: first - 1]))
+        wider = _bulk(item, wide, turns[first - 1], (*loops, *turns[: first - 1]))
         if wider is None:
             break
         first, wide = first - 1, wider
     return item, tuple(turns[:first]), tuple(turns[first:]), wide
 
 
-def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction | None:
-    """The iterations of `turns`, inside `outer`, as one wide instruction; None if their order
-    matters."""
+def _bulk(
+    instruction: Instruction, inside: Instruction, turn: tuple[str, int], outer: Turns
+) -> Instruction | None:
+    """The iterations of the loop `turn`, inside `outer`, as one wide instruction, given one for all
+    loops inside it; None if their order matters."""
     synchronizes = instruction.waits or instruction.signals or instruction.notifies
     if synchronizes or not instruction.BULK_OPERANDS:
         return None
-    variable, count = turns[0]
+    variable, count = turn
     if count > 1 and not _independent(instruction, variable):
         return None
     for operand in instruction.operands():  # strides of what lies together are in elements
-        steps = (operand.address.step(name) for name, _ in turns)
-        if operand.per_item > 1 and any(step % operand.itemsize for step in steps):
+        if operand.per_item > 1 and operand.address.step(variable) % operand.itemsize:
             return None
-    wide = widened(instruction, turns)
+    wide = widened(inside, variable, count)
     # A read may see what another iteration wrote, or two iterations write one byte.
     pairs = ((source, target) for source in wide.reads() for target in wide.writes())
     carries = any(_may_meet(source, target, outer) for source, target in pairs)
@@ -297,23 +298,21 @@ def _drift(address: Address) -> tuple[dict[str, int], Ring | None]:
     return {name: step for name, step in steps.items() if step}, address.ring
 
 
-def widened(instruction: Instruction, turns: Turns) -> Instruction:
-    """`instruction` with one more leading dimension in every operand for each of `turns`."""
+def widened(instruction: Instruction, variable: str, count: int) -> Instruction:
+    """`instruction` with one more leading dimension in every operand, for a loop around it."""
     found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
-    changes: dict[str, Any] = {n: _widen(o, turns) for n, o in found if isinstance(o, Operand)}
-    return replace(instruction, **changes)
+    operands = {n: _widen(o, variable, count) for n, o in found if isinstance(o, Operand)}
+    return replace(instruction, **operands)
 
 
-def _widen(operand: Operand, turns: Turns) -> Operand:
-    names = {name for name, _ in turns}
+def _widen(operand: Operand, variable: str, count: int) -> Operand:
     address = operand.address
-    kept: Terms = tuple([term for term in address.terms if term[0] not in names])
+    kept: Terms = tuple([term for term in address.terms if term[0] != variable])
     unit = operand.itemsize if operand.per_item > 1 else 1
-    steps = [address.step(name) * operand.per_item // unit for name, _ in turns]
-    return Operand(
-        operand.memory, Address(address.base, kept, address.ring),
-        (*[count for _, count in turns], *operand.shape), (*steps, *operand.strides),
-        operand.dtype, operand.scale, operand.zero, operand.cores,
+    step = address.step(variable) * operand.per_item // unit
+    return replace(
+        operand, address=Address(address.base, kept, address.ring),
+        shape=(count, *operand.shape), strides=(step, *operand.strides), limits=(),
     )  # fmt: skip
 
 
