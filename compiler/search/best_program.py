@@ -147,9 +147,12 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         found, *better = _judged(found, wanted, judge)
         run += better
         found = _least((found, *better), wanted, judge)
-        early = [_simulate(each, wanted, judge) for each in early_versions(found)]
-        run += early
-        found = _least((found, *early), wanted, judge)
+        for early in early_versions(found):
+            run.append(_simulate(early, wanted, judge))
+            best = _least((found, run[-1]), wanted, judge)
+            if best is found:
+                break
+            found = best
     verify(found.result.program, wanted.arch)
     return replace(found, tried=tuple(map(_simulated_program, run)))
 
@@ -177,17 +180,20 @@ def _unmoved(made: Best) -> Best | None:
     return None
 
 
-WAITS = 0.01
-"""Part of the time that engines which compute wait for data, from which on loads are planned."""
+WORTH = 0.03
+"""Part of the time in which engines have to wait for data, and the memory of constants has to rest,
+for a plan of loads."""
 
 
 def early_versions(made: Best) -> Iterator[Best]:
-    """`made` with one plan for the loads of all its groups, where engines wait for data; not of
+    """`made` with one plan for the loads of all its groups, where that may save time; not of
     programs for several lengths, in which lives depend on them."""
     result, search, trace = made.result, made.result.search, made.trace
     assert search is not None and trace is not None
     computing = [e.idle["data"] for e in trace.engines if e.engine not in made.arch.copy_]
-    if result.program.registers or max(computing, default=0) < WAITS * trace.cycles:
+    constants = made.arch.constants
+    rests = trace.cycles - trace.far_loads.get(constants, 0.0) / made.arch.far_rates[constants]
+    if result.program.registers or min(max(computing, default=0), rests) < WORTH * trace.cycles:
         return
     alloc, tried = made.options.stages.alloc, [result.steps]
     for steps in early_loads(result.steps, made.arch, alloc, search.costs.place):
