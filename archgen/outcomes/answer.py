@@ -239,4 +239,6 @@ def _digits(value: float) -> str:
 
 def _more(share: float) -> str:
     """`12 % longer`, `3.1 times as long`."""
-    return f"{100 * share:.0f} % longer" if share < 1 else f"{1 + share:.2g} times as long"
+    if share < 1:
+        return f"{100 * share:.0f} % longer"
+    return f"{1 + share:.2g} times as long" if share < 99 else f"{1 + share:,.0f} times as long"
