@@ -167,6 +167,7 @@ class Path:
             requests = size / np.maximum(run, 1) * np.ceil(run / engine.request)
             own = np.maximum(own, requests * latency / engine.outstanding)
         own = np.maximum(own, times * least_cycles(engine, requests / times, arch.clock))
+        own = np.where(np.greater(times, 1), times * np.ceil(own / times), own)  # whole, each
         moved = far_load(arch, size, run, self.far, store=self.store)
         once = engine.startup.cycles(arch.clock) + latency
         alone = Transfer(times * once + np.maximum(own, moved / rate), moved, space)
