@@ -85,6 +85,8 @@ class SimulatedProgram:
     cycles: int
     judged: bool = False
     """Whether the schedules of its groups are those that were quickest as simulated."""
+    early: bool = False
+    """Whether one plan says when the loads of all groups begin."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Best:
     """Wall-clock seconds that its run took."""
     judged: bool = False
     """Whether the schedules of its groups are those that were quickest as simulated."""
+    early: bool = False
+    """Whether one plan says when the loads of all groups begin."""
 
     @property
     def partition(self) -> str:
@@ -201,7 +205,8 @@ def early_versions(made: Best) -> Iterator[Best]:
             continue
         tried.append(steps)
         with suppress(DoesNotFit):  # more tokens at once than there are
-            yield replace(made, result=replace(replace_steps(result, steps), trials=result.trials))
+            early = replace(replace_steps(result, steps), trials=result.trials)
+            yield replace(made, result=early, early=True)
 
 
 def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
@@ -233,12 +238,15 @@ def _promising(wanted: Wanted) -> list[Best]:
 
     for options in _option_variants(wanted):
         try:
-            made.append(_compiled(wanted, options, wanted.arch, observe))
+            found = _compiled(wanted, options, wanted.arch, observe)
         except CompilerError as why:
             refusals.append(why)
             continue
         except _Hopeless:
             continue
+        if any(found.result.program.cores == each.result.program.cores for each in made):
+            continue  # it takes as long
+        made.append(found)
         if wanted.objective in JUDGED:
             within = wanted.options.stages.judge.within
             highest = min(highest, (1 + within) * _estimated(made[-1].result.steps))
@@ -353,7 +361,7 @@ def _simulate(made: Best, wanted: Wanted, judge: Judge) -> Best:
 
 def _simulated_program(made: Best) -> SimulatedProgram:
     size = made.arch.memories.local.size
-    return SimulatedProgram(made.partition, size, made.cycles, made.judged)
+    return SimulatedProgram(made.partition, size, made.cycles, made.judged, made.early)
 
 
 def _score(wanted: Wanted, made: Best) -> float:

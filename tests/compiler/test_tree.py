@@ -180,6 +180,23 @@ def test_a_tree_by_hand_is_followed_and_computes_the_same(
     np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
 
 
+def test_constants_of_a_layer_alone_may_be_loaded_as_a_whole() -> None:
+    """One load of 8 x 16 x 9 weights instead of one for each of two tiles."""
+    text = "tree net\nstep\n core\n layer t4\n layer t8\nstep\n core\n layer t12: for o 4"
+    streamed, whole = compiled(f"{text}\n"), compiled(f"{text}; resident\n")
+    verify(whole.program, ROOMY)
+    found = []
+    for made in (streamed, whole):
+        _, alone = made.steps
+        assert isinstance(alone, PlacedGroup)
+        found += [(b.bytes, b.slots) for b in alone.plan.buffers.values() if b.key and b.key[2]]
+    assert found == [(2304, 2), (4608, 1)]
+    feeds = feeds_of(network())
+    (want,) = reference(network(), feeds).values()
+    (got,) = execute(whole.program, feeds, ROOMY).values()
+    np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
+
+
 def test_what_a_tree_leaves_out_is_chosen() -> None:
     text = "tree net\nstep\n  layer t4\n  layer t8\nstep\n  layer t12\n"
     made = compiled(text)
