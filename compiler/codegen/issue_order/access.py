@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from simmodel.isa import Item, Loop
+from simmodel.isa import Instruction
 from simmodel.isa.region import Operand, Ring, Terms, replace
 
 
@@ -28,27 +28,26 @@ class ByteAccess(NamedTuple):
     """Its terms as those."""
 
     def at(self, variable: str, value: int) -> ByteAccess:
-        """In iteration `value` of `variable`."""
-        moved = self.later(variable, value)
-        ring = moved.ring and replace(moved.ring, terms=_taken(moved.ring.terms, variable)[0])
-        return moved._replace(terms=_taken(self.terms, variable)[0], ring=ring).settled
+        """In iteration `value` of `variable`; a slot that no loop changes is an address like any
+        other."""
+        terms, step = _taken(self.terms, variable)
+        move, ring = step * value, self.ring
+        if ring is not None:
+            rest, turn = _taken(ring.terms, variable)
+            offset = (ring.offset + turn * value) % ring.slots
+            ring = Ring(ring.slots, ring.pitch, offset, rest) if rest else None
+            move += 0 if rest else offset * self.ring.pitch
+        return ByteAccess(self.memory, self.write, self.low + move, self.high + move, terms, ring)
 
     def later(self, variable: str, by: int) -> ByteAccess:
         """`by` iterations later."""
         move, ring = by * _taken(self.terms, variable)[1], self.ring
-        if ring is not None:
-            turn = by * _taken(ring.terms, variable)[1]
+        turn = by * _taken(ring.terms, variable)[1] if ring is not None else 0
+        if ring is not None and turn:
             ring = replace(ring, offset=(ring.offset + turn) % ring.slots)
-        return self._replace(low=self.low + move, high=self.high + move, ring=ring)
-
-    @property
-    def settled(self) -> ByteAccess:
-        """The same bytes; a slot that no loop changes is an address like any other."""
-        ring = self.ring
-        if ring is None or ring.terms:
+        if not (move or turn):
             return self
-        move = ring.offset * ring.pitch
-        return self._replace(low=self.low + move, high=self.high + move, ring=None)
+        return self._replace(low=self.low + move, high=self.high + move, ring=ring)
 
     def swept(self, variable: str, count: int) -> ByteAccess:
         """Over all iterations of `variable`."""
@@ -67,18 +66,14 @@ Accesses = tuple[ByteAccess, ...]
 
 def _taken(terms: Terms, variable: str) -> tuple[Terms, int]:
     """The other terms, and the factor of `variable`."""
-    move = 0
     for name, step in terms:
         if name == variable:
-            move = step
-    return (tuple(term for term in terms if term[0] != variable) if move else terms), move
+            return tuple([term for term in terms if term[0] != variable]), step
+    return terms, 0
 
 
-def accesses(item: Item) -> Accesses:
-    """Everything that `item` touches; its own loops are swept."""
-    if isinstance(item, Loop):
-        inner = (access for part in item.body for access in accesses(part))
-        return merged(access.swept(item.variable, item.count) for access in inner)
+def accesses(item: Instruction) -> Accesses:
+    """Everything that `item` touches."""
     reads = [_access(operand, False) for operand in item.reads()]
     return (*reads, *(_access(operand, True) for operand in item.writes()))
 
@@ -104,13 +99,11 @@ def merged(found: Iterable[ByteAccess]) -> Accesses:
 
 
 def _access(operand: Operand, write: bool) -> ByteAccess:
-    address = operand.address
-    ring = address.ring and replace(
-        address.ring, offset=address.ring.offset % address.ring.slots,
-        terms=_combined(address.ring.terms),
-    )  # fmt: skip
-    terms = _combined(address.terms)
-    return ByteAccess(operand.memory, write, *operand.bounds, terms, ring).settled
+    address, (low, high) = operand.address, operand.bounds
+    found = ByteAccess(operand.memory, write, low, high, _combined(address.terms), address.ring)
+    if address.ring is None:
+        return found
+    return found._replace(ring=replace(address.ring, terms=_combined(address.ring.terms))).at("", 0)
 
 
 def _combined(terms: Terms) -> Terms:

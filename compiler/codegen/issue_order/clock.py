@@ -7,7 +7,7 @@ the front end has issued it. Whatever is shared (memories, links) is left out.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
@@ -55,6 +55,10 @@ class IssueClock:
         self._floor = 0
         self.now = 0
         """End of what has been played."""
+
+    def free(self, engine: str) -> int:
+        """When an engine is over with what has been played."""
+        return self._free[engine]
 
     def play(self, atom: IssueUnit, at: Accesses | None = None) -> tuple[int, int]:
         """Start and end of `atom`, which touches what it always does, or in an iteration what is
@@ -122,8 +126,8 @@ class IssueClock:
             self._passed(atom, start)
         if self._interlock:
             self._forget()
-            for access in touched:
-                insort(self._flying, (end, access), key=_END)
+            place = bisect_right(self._flying, end, key=_END)
+            self._flying[place:place] = [(end, access) for access in touched]
         self.now = max(self.now, end)
 
     def _forget(self) -> None:

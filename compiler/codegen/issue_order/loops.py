@@ -12,11 +12,13 @@ operands restrict it.
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from compiler.codegen.issue_order.access import Accesses, meet, merged
+from compiler.codegen.issue_order.access import Accesses, meet
 from compiler.codegen.issue_order.clock import IssueClock, issued_by
 from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
 from simmodel.arch.record import Arch
@@ -79,6 +81,7 @@ class LoopOrder:
     loops: Mapping[str, int]
     """Iterations of the loops around it, its own included."""
     _touched: dict[Entry, Accesses] = field(default_factory=dict)
+    _met: dict[tuple[int, int, int], bool] = field(default_factory=dict)
 
     def best(self, distance: int) -> SoftwarePipeline:
         """The schedule that the coarse clock likes best.
@@ -96,10 +99,10 @@ class LoopOrder:
             fits = schedule.ahead < self.loop.count and schedule.ahead * size <= GROWTH
             if schedule == plain or not fits or not self.legal(schedule):
                 continue
-            end, pace = self._played(schedule)
-            price = end * PAYS + schedule.ahead * cycles
-            if price < least:
-                choice, least = replace(schedule, pace=pace), price
+            more = schedule.ahead * cycles
+            end, pace = self._played(schedule, (least - more) / PAYS)
+            if end * PAYS + more < least:
+                choice, least = replace(schedule, pace=pace), end * PAYS + more
         return choice
 
     @property
@@ -180,15 +183,26 @@ class LoopOrder:
             self._touched[index, turn] = tuple(found)
         return clock.play(self.body[index], self._touched.get((index, turn)))
 
-    def _played(self, schedule: SoftwarePipeline) -> tuple[int, int]:
-        """End of a few iterations on the machine's queues, and cycles of each in between."""
+    def _played(self, schedule: SoftwarePipeline, limit: float = math.inf) -> tuple[int, int]:
+        """End of a few iterations on the machine's queues, and cycles of each in between; where
+        that cannot be before `limit`, something that is not."""
         clock = IssueClock(self.arch, self.counts, self.loops, queues=True)
         count = min(self.loop.count, WINDOW)
+        left: dict[str, int] = defaultdict(int)
+        for atom in self.body:
+            for engine in atom.cost.engines:
+                left[engine] += count * atom.cost.cycles
         ends = [0]
         for first in range(-schedule.ahead, count):
             for index, turn in schedule.turns(count, first, first + 1):
                 self._play(clock, index, turn)
+                cost = self.body[index].cost
+                for engine in cost.engines:
+                    left[engine] -= cost.cycles
             ends.append(clock.now)
+            least = max(clock.free(engine) + cycles for engine, cycles in left.items())
+            if least >= limit:
+                return least, 1
         steady = ends[schedule.ahead + 1 : count + 1]
         pace = (steady[-1] - steady[0]) // max(1, len(steady) - 1) if len(steady) > 1 else ends[-1]
         return clock.now, max(1, pace)
@@ -212,19 +226,25 @@ class LoopOrder:
 
     def _swaps_are_independent(self, schedule: SoftwarePipeline) -> bool:
         """Whether whatever changes places has no byte in common, in any iteration."""
-        name = self.loop.variable
         place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
-        for one, atom in enumerate(self.body):
-            for by in range(schedule.ahead + 1):
-                turn, at = place[one][0] + by, place[one][1]
-                passed = merged(
-                    access
-                    for two, other in enumerate(self.body)
-                    if (by or two < one) and (turn, at) < place[two]
-                    and not set(other.cost.lanes) & set(atom.cost.lanes)
-                    for access in other.accesses
-                )  # fmt: skip
-                later = [access.later(name, by) for access in atom.accesses]
-                if meet(later, passed, {**self.loops, name: self.loop.count - by}):
-                    return False
-        return True
+        return not any(
+            self._meet(one, two, by)
+            for one, (turn, at) in place.items()
+            for by in range(schedule.ahead + 1)
+            for two, other in place.items()
+            if (by or two < one) and (turn + by, at) < other
+        )
+
+    def _meet(self, one: int, two: int, by: int) -> bool:
+        """Whether the first of two atoms, `by` iterations later, has a byte in common with the
+        second; those of one lane keep their order."""
+        found = self._met.get((one, two, by))
+        if found is None:
+            name, (mine, other) = self.loop.variable, (self.body[one], self.body[two])
+            found = False
+            if not set(other.cost.lanes) & set(mine.cost.lanes):
+                later = [access.later(name, by) for access in mine.accesses]
+                counts = {**self.loops, name: self.loop.count - by}
+                found = meet(later, other.accesses, counts)
+            self._met[one, two, by] = found
+        return found

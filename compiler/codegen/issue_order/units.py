@@ -7,11 +7,11 @@ another iteration costs nothing to price.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
-from compiler.codegen.issue_order.access import Accesses, accesses
+from compiler.codegen.issue_order.access import Accesses, accesses, merged
 from compiler.codegen.nodes import instructions
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
@@ -110,17 +110,29 @@ class IssueUnit:
 
     item: Item
     cost: Cost
+    touched: Callable[[], Accesses]
+    """Finds `accesses`."""
 
     @cached_property
     def accesses(self) -> Accesses:
         """What it touches; loops around it are left as they are."""
-        return accesses(self.item)
+        return self.touched()
 
     def shifted(self, variable: str, by: int) -> IssueUnit:
-        return replace(self, item=shifted(self.item, variable, by)) if by else self
+        """`by` iterations of a loop around it later."""
+        if not by:
+            return self
+        item = shifted(self.item, variable, by)
+        return IssueUnit(item, self.cost, lambda: tuple(a.later(variable, by) for a in self.accesses))
 
     def fixed(self, variable: str, value: int) -> IssueUnit:
-        return replace(self, item=fixed(self.item, {variable: value}))
+        """In iteration `value` of a loop around it."""
+
+        def touched() -> Accesses:
+            found = [access.at(variable, value) for access in self.accesses]
+            return merged(found) if isinstance(self.item, Loop) else tuple(found)
+
+        return IssueUnit(fixed(self.item, {variable: value}), self.cost, touched)
 
 
 STAGED = "+staged"
@@ -229,7 +241,7 @@ class Pricer:
     def issue_unit(self, item: Item) -> IssueUnit:
         """An item that needs no attention inside."""
         if isinstance(item, Instruction):
-            return IssueUnit(item, self._instruction_cost(item))
+            return IssueUnit(item, self._instruction_cost(item), partial(accesses, item))
         return self.loop(item, [self.issue_unit(inner) for inner in item.body])
 
     def loop(self, item: Loop, body: list[IssueUnit], pace: int = 0) -> IssueUnit:
@@ -255,7 +267,10 @@ class Pricer:
             gap=costs[0].gap if alone else 0,
             lanes=tuple(dict.fromkeys(lane for cost in costs for lane in cost.lanes)),
         )
-        return IssueUnit(item, cost)
+        name, count = item.variable, item.count
+        return IssueUnit(
+            item, cost, lambda: merged(a.swept(name, count) for u in body for a in u.accesses)
+        )
 
     def _instruction_cost(self, item: Instruction) -> Cost:
         kind, least = item.prototype, self.users.get(item.origin, 1)
