@@ -16,6 +16,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from archgen.process.start import collecting_rarely
 from archgen.scheduling import DEFAULT, Scheduling
 from compiler import api
 from simmodel.arch.record import Arch
@@ -146,6 +147,7 @@ def _specialized(made: api.CompileResult, lengths: Mapping[str, int], arch: Arch
     return Compiled(cut.program, compiled_report(made), cut.probes, cut.recipe)
 
 
+@collecting_rarely()
 def compile_best(request: Request, judge: Judge = traced) -> api.Best:
     """Of all programs that effort allows the best as `judge` simulates it; CompilerError where none
     is."""

@@ -9,6 +9,8 @@ import gc
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any
 
@@ -31,6 +33,17 @@ def collect_rarely() -> None:
     """Let Python look for unreachable cycles less often: a fifth of the time of compiling and
     simulating goes into looking at objects that are all alive."""
     gc.set_threshold(_ALLOCATIONS, 50, 50)
+
+
+@contextmanager
+def collecting_rarely() -> Iterator[None]:
+    """The same meanwhile."""
+    before = gc.get_threshold()
+    collect_rarely()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def say_plainly() -> None:

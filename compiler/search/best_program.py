@@ -24,6 +24,8 @@ import onnx_ir as ir
 from compiler.context import CompileOptions, CompileResult, Observer, unobserved
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import Fit
+from compiler.decisions.text.extract import extract_tree
+from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
 from compiler.memory.load_plan import early_loads
 from compiler.memory.on_chip import PlacedGroup, Step
@@ -220,7 +222,7 @@ def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
 
 
 class _Hopeless(Exception):
-    """A way to compile whose estimate is too far above the best."""
+    """A way to compile whose estimate is too far above the best, or that makes a known program."""
 
 
 def _promising(wanted: Wanted) -> list[Best]:
@@ -232,8 +234,10 @@ def _promising(wanted: Wanted) -> list[Best]:
     refusals: list[CompilerError] = []
     highest = math.inf
 
+    trees: list[Tree] = []
+
     def observe(stage: str, steps: Any) -> None:
-        if stage == "layout" and _estimated(steps) > highest:
+        if stage == "layout" and (_estimated(steps) > highest or _tree(steps) in trees):
             raise _Hopeless
 
     for options in _option_variants(wanted):
@@ -247,6 +251,7 @@ def _promising(wanted: Wanted) -> list[Best]:
         if any(found.result.program.cores == each.result.program.cores for each in made):
             continue  # it takes as long
         made.append(found)
+        trees.append(_tree(found.result.steps))
         if wanted.objective in JUDGED:
             within = wanted.options.stages.judge.within
             highest = min(highest, (1 + within) * _estimated(made[-1].result.steps))
@@ -258,6 +263,11 @@ def _promising(wanted: Wanted) -> list[Best]:
 def _estimated(steps: Iterable[Step]) -> float:
     """Cycles of all groups, one after another."""
     return sum(step.plan.schedule.estimate.total for step in steps if isinstance(step, PlacedGroup))
+
+
+def _tree(steps: Sequence[Step]) -> Tree:
+    """All that decides which program is made of `steps`."""
+    return extract_tree("", steps, addresses=True)
 
 
 def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from tables import table
 
 from archgen.models.load import open_model
+from archgen.process.start import collect_rarely
 from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
 from compiler import pipeline
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("--model", default="resnet50", help="network of the zoo, or an ONNX file")
     parser.add_argument("--efforts", default="0,1", help="levels, with commas")
     options = parser.parse_args()
+    collect_rarely()  # as whoever compiles does
     efforts = [int(effort) for effort in options.efforts.split(",")]
     rows = [
         row(machine, effort, options.model)

@@ -13,6 +13,7 @@ from networks import Net
 
 import compiler.search.best_program as best_module
 from archgen.schema import load_arch
+from compiler import pipeline
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
 from compiler.search.best_program import Best, Wanted, best_program
@@ -90,6 +91,17 @@ def unjudged(model: ir.Model, arch: Arch) -> int:
     """Cycles of what the estimates choose."""
     found = compile_model(model, arch, CompileOptions("int8"))
     return traced(found.program, arch).cycles
+
+
+def test_a_way_that_ends_in_a_known_schedule_is_not_emitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emitted, emit = list[object](), pipeline.emit_program
+    monkeypatch.setattr(pipeline, "emit_program", lambda *a: emitted.append(a) or emit(*a))
+    stages = stages_for(0)
+    wanted = Wanted(product(), small(), CompileOptions("int8", stages=stages), (stages, stages))
+    best_program(wanted, traced)
+    assert len(emitted) == 1
 
 
 def test_one_slot_wins_where_memory_is_small_and_far() -> None:

@@ -123,7 +123,9 @@ class IssueUnit:
         if not by:
             return self
         item = shifted(self.item, variable, by)
-        return IssueUnit(item, self.cost, lambda: tuple(a.later(variable, by) for a in self.accesses))
+        return IssueUnit(
+            item, self.cost, lambda: tuple(a.later(variable, by) for a in self.accesses)
+        )
 
     def fixed(self, variable: str, value: int) -> IssueUnit:
         """In iteration `value` of a loop around it."""
