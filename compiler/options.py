@@ -29,6 +29,7 @@ from compiler.frontend.canonicalize.normalize import (
     NormalizeConv,
     NormalizeGemm,
 )
+from compiler.frontend.canonicalize.skip_masked import SkipMasked
 from compiler.frontend.canonicalize.split_axes import KeepAxesApart
 from compiler.frontend.importer import Load
 from compiler.frontend.operators.attention import DecomposeAttention
@@ -119,6 +120,7 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     FoldConstants(),  # the weights that stayed float
     FuseActivations(),  # before decompositions blur the spellings
     DecomposeAttention(),
+    SkipMasked(),  # between them: attention is in standard operators, and its softmax is one
     DecomposeOperators(),  # weights that are no constants now never will be
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants
