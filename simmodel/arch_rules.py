@@ -12,7 +12,7 @@ from importlib import import_module
 
 from simmodel.arch.assumed import assumption_problems
 from simmodel.arch.base import OFF_CHIP, Path, Problem, near
-from simmodel.arch.element_types import SPARSE, accumulator_of
+from simmodel.arch.element_types import COMPRESSED, accumulator_of
 from simmodel.arch.record import Arch
 from simmodel.arch.units import exact_bytes, show_bytes
 
@@ -83,11 +83,11 @@ def _rates(arch: Arch) -> Iterator[Problem]:
             known = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no rate for {name!r}; matrix.rate has {known}"
             yield Problem(("types", index), message, (("matrix", "rate"),))
-    for sparse, base in SPARSE.items():
-        rate, dense = arch.matrix.peak(sparse), arch.matrix.peak(base)
-        if rate and not rate >= dense > 0:
-            message = f"sparse weights are multiplied at least as fast as others of {base}"
-            yield Problem(("matrix", "rate", sparse), message)
+    for name, base in COMPRESSED.items():
+        rate, plain = arch.matrix.peak(name), arch.matrix.peak(base)
+        if rate and not rate >= plain > 0:
+            message = f"{name} weights are multiplied at least as fast as others of {base}"
+            yield Problem(("matrix", "rate", name), message)
 
 
 def _vector_types(arch: Arch) -> Iterator[Problem]:

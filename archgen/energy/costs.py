@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from archgen.energy.area import Area, area_of
 from archgen.energy.area_of_parts import instruction_bytes
-from archgen.energy.engines import dense_type, vector_type
+from archgen.energy.engines import dense_type, multiplier_share, vector_type
 from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed
 from archgen.energy.sram import Source, Sram, source_of
 from archgen.energy.table import Figures, Operation, shipped_table
 from archgen.energy.terms import sum_of
 from simmodel.arch.base import RateType
+from simmodel.arch.element_types import SPARSE
 from simmodel.arch.record import Arch
 
 _KINDS = ("simple", "multiply", "divide", "special")
@@ -128,8 +129,9 @@ class _TableCosts:
 
     def mac(self, dtype: RateType) -> UncertainValue:
         """A multiply-accumulate of the array; of sparse weights every other one is made."""
-        around, kind = self.figures.datapath, dense_type(dtype)
-        spent = self._bare(kind, 1, 1) * around.factor / (1 if kind == dtype else 2)
+        around, share = self.figures.datapath, multiplier_share(dtype)
+        adds = share if dtype in SPARSE else 1.0
+        spent = self._bare(dense_type(dtype), share, adds) * around.factor
         return UncertainValue.within(spent, around.low, around.high).by(self.speed)
 
     def vector(self, kind: str) -> UncertainValue:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
@@ -41,10 +42,17 @@ from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
-from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
+from archgen.zoo.shapes import (
+    SMALL,
+    fixed_shapes,
+    weights_in_blocks,
+    without_data,
+    without_initializers,
+)
 from compiler import api
 from compiler.api import at_node, operator_name
-from simmodel.arch.element_types import size_of
+from simmodel.arch.base import near
+from simmodel.arch.element_types import MX_BITS, size_of
 from simmodel.arch.record import Arch
 
 NEWEST_IR = int(onnx.IR_VERSION)
@@ -52,6 +60,7 @@ NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
 _BATCH = "batch"
 _SHOWN = 8
 """Nodes with operators that do not exist that are named."""
+_FORMAT = re.compile(r"(?<=[:,])weights=([a-z]\w*)(?:,|$)")
 _NEAR = 0.75
 """How much of a name a suggestion must share: `Concat` is not what `Frobnicate` stands for."""
 
@@ -100,7 +109,8 @@ def open_model(
 ) -> SourceModel:  # fmt: skip
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``), or of
-    the quantization encodings beside it (``net.encodings``).
+    the quantization encodings beside it (``net.encodings``). ``weights=mxfp4`` among them rounds
+    the weights of products, matrices and convolutions, to a microscaling format.
 
     ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
@@ -141,6 +151,29 @@ def _resolve_spec(
 ) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
     """The name of a model, what is in it, as it is in its file, dimensions to be bound, and those
     that are options of it."""
+    bare, kind = _weight_format(str(spec))
+    found = _resolve(Path(bare) if isinstance(spec, Path) else bare, batch, dims, weights)
+    for tensor, axis in weights_in_blocks(found[1].graph, 32) if kind and weights else ():
+        api.set_microscaled(tensor, kind, axis)
+    return (found[0] if _is_path(bare) else str(spec), *found[1:])
+
+
+def _weight_format(spec: str) -> tuple[str, str]:
+    """`spec` without the format that weights are rounded to, and that, which may be none. Raises
+    ModelError where there is no such format."""
+    said = _FORMAT.search(spec)
+    if said is None or Path(spec).is_file():
+        return spec, ""
+    if said[1] not in MX_BITS:
+        raise ModelError(
+            f"{spec}: weights={said[1]}: expected {', '.join(MX_BITS)}{near(said[1], MX_BITS)}"
+        )
+    return f"{spec[: said.start()]}{spec[said.end() :]}", said[1]
+
+
+def _resolve(
+    spec: str | Path, batch: int | None, dims: Mapping[str, int], weights: bool
+) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
     if isinstance(spec, Path) or _is_path(spec):
         path, values = file_and_values(str(spec))
         encoded = path.endswith(SUFFIX)
@@ -165,14 +198,16 @@ def _resolve_spec(
         raise ModelError(*f"{mistake}{hint}".split("\n")) from None
 
 
-def zoo_options(spec: str) -> dict[str, Option]:
+def zoo_options(spec: str) -> dict[str, Option | str]:
     """Every option of the network of the zoo that `spec` names, as it is given or by default;
     nothing for a file, or for what names none."""
-    name, _, text = spec.partition(":")
-    if name not in CATALOG or _is_path(spec):
-        return {}
     try:
-        return {**CATALOG[name].options, **_parsed_options(name, text)}
+        bare, kind = _weight_format(spec)
+        name, _, text = bare.partition(":")
+        if name not in CATALOG or _is_path(bare):
+            return {}
+        told = {"weights": kind} if kind else {}
+        return {**CATALOG[name].options, **_parsed_options(name, text), **told}
     except ModelError:
         return {}
 

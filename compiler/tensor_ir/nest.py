@@ -317,7 +317,8 @@ class Tensor:
     @property
     def multiplied(self) -> str:
         """The type in which engines read it: its own, unless the array reads the narrow one."""
-        return self.narrow.dtype if self.narrow is not None and self.narrow.sparse else self.dtype
+        narrow = self.narrow
+        return narrow.dtype if narrow is not None and narrow.compressed else self.dtype
 
     @property
     def stored(self) -> int:

@@ -193,7 +193,8 @@ class Matrix(FrozenModel):
     """MACs per cell and cycle, by element type; a type that is missing is not supported. int16: of
     activations of 16 bits by weights of 8. int8_2of4, fp16_2of4, bf16_2of4: by constant weights of
     which at most two in four along the reduction are not 0, those that are multiplied by 0 counted;
-    memories hold two values and their places for four."""
+    memories hold two values and their places for four. fp16_mxfp4 and the like (mxfp8, mxfp6,
+    mxint8; bf16): by constant weights in a microscaling format, 32 of which share a scale."""
     units: PositiveInt = 1
     """Engines of this kind in each core, all alike, each with a queue of its own; they share the
     work of a tile."""
