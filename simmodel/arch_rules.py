@@ -83,11 +83,11 @@ def _rates(arch: Arch) -> Iterator[Problem]:
             known = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no rate for {name!r}; matrix.rate has {known}"
             yield Problem(("types", index), message, (("matrix", "rate"),))
-    for name, base in COMPRESSED.items():
-        rate, plain = arch.matrix.peak(name), arch.matrix.peak(base)
+    for weights, base in COMPRESSED.items():
+        rate, plain = arch.matrix.peak(weights), arch.matrix.peak(base)
         if rate and not rate >= plain > 0:
-            message = f"{name} weights are multiplied at least as fast as others of {base}"
-            yield Problem(("matrix", "rate", name), message)
+            message = f"{weights} weights are multiplied at least as fast as others of {base}"
+            yield Problem(("matrix", "rate", weights), message)
 
 
 def _vector_types(arch: Arch) -> Iterator[Problem]:
@@ -156,6 +156,8 @@ def _roles(arch: Arch) -> Iterator[Problem]:
 
 def _no_memory(arch: Arch, at: Path, role: str) -> Problem:
     message = f"the machine has no memory {role!r}; memories: {', '.join(arch.memories.roles())}"
+    if role == "shared" and arch.memories.dram.on_chip:
+        message = "'shared' is in the place of DRAM, which copy engines and links reach alone"
     return Problem(at, message, (("memories", role),))
 
 
@@ -249,7 +251,7 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
 
 def _energies(arch: Arch) -> Iterator[Problem]:
     """Energies of parts that the machine does not have."""
-    given, have = arch.energy, arch.memories.roles()
+    given, have = arch.energy, {*arch.memories.roles(), *arch.memories.srams()}
     for role in given.memories:
         if role not in have:
             yield _no_memory(arch, ("energy", "memories", role), role)
@@ -322,7 +324,8 @@ def area_parts(arch: Arch) -> list[str]:
 def area_terms(arch: Arch) -> Iterator[str]:
     """Every term, after the name of its part."""
     vector, front_end = arch.vector, arch.front_end
-    lanes, own = arch.energy.area.lane is None, arch.energy.has_pads
+    lanes, far = arch.energy.area.lane is None, not arch.memories.dram.on_chip
+    own = arch.energy.has_pads and far
     narrow = (vector.wide_lanes or vector.lanes) < vector.lanes
     there = {
         "mac cells": arch.matrix.present,
@@ -332,13 +335,14 @@ def area_terms(arch: Arch) -> Iterator[str]:
         "front_end issue": True, "front_end fetch": True, "front_end queues": True,
         f"front_end {front_end.sync}": True,
         "front_end loop buffer": front_end.loop_buffer is not None,
-        "dram PHY": own, "dram controllers": own, "dram port": not own, "dram bursts": True,
+        "dram PHY": own, "dram controllers": own, "dram port": not own and far,
+        "dram bursts": far,
         **dict.fromkeys(("dram flash port", "dram flash bursts"), arch.memories.flash is not None),
     }  # fmt: skip
     yield from (name for name, known in there.items() if known)
     if arch.matrix.present:
         yield from (f"mac write-back {name}" for name in arch.matrix.writeback)
-    for role, memory in arch.memories.on_chip().items():
+    for role, memory in arch.memories.srams().items():
         aligned = ("aligners",) if memory.alignment < memory.bank_width else ()
         yield from (f"{role} {name}" for name in ("banks", "switch", *aligned))
     for name in arch.copy_:

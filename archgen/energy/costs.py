@@ -69,8 +69,10 @@ def costs_of(arch: Arch) -> EnergyCosts:
     source = source_of(stated.source, figures)
     area = area_of(arch, figures, source)
     table = _TableCosts(arch, figures)
-    memories = {role: _memory(arch, role, table, source) for role in arch.memories.on_chip()}
-    for role in arch.memories.off_chip():
+    memories = {role: _memory(arch, role, table, source) for role in arch.memories.srams()}
+    if arch.memories.dram.on_chip:
+        memories["dram"] = memories.pop("shared")
+    for role in arch.memories.off_chip().keys() - memories.keys():
         known, kind = stated.memory(role), figures.dram[stated.dram if role == "dram" else role]
         byte = UncertainValue(8 * kind.energy, 8 * kind.low, 8 * kind.high)
         memories[role] = byte.unless(known.read), byte.unless(known.write)
@@ -100,7 +102,7 @@ def _memory(
     stated, fit = arch.energy.memory(role), table.figures.sram
     if stated.read is not None and stated.write is not None:
         return UncertainValue.exact(stated.read), UncertainValue.exact(stated.write)
-    made = source(Sram.of(arch.memories.on_chip()[role], arch.energy.node))
+    made = source(Sram.of(arch.memories.srams()[role], arch.energy.node))
     read, write = (
         UncertainValue.within(each * table.supply, fit.low, fit.high)
         for each in (made.read, made.write)

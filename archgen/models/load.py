@@ -541,8 +541,10 @@ def check_sizes(source: SourceModel, arch: Arch, dtype: str) -> None:
 def _refuse_over(arch: Arch, sizes: Mapping[str, int], name: str) -> None:
     room, demand = arch.memories.dram.size, sum(sizes.values())
     if demand > room:
-        levers = ("a smaller batch or input", f"memories.dram.size of at least {demand} B")
-        raise api.DoesNotFit(demand, room, "B", tuple(sizes.items()), levers, f"{name}: DRAM")
+        on_chip = arch.memories.dram.on_chip
+        field, place = ("shared", "on-chip memory") if on_chip else ("dram", "DRAM")
+        levers = ("a smaller batch or input", f"memories.{field}.size of at least {demand} B")
+        raise api.DoesNotFit(demand, room, "B", tuple(sizes.items()), levers, f"{name}: {place}")
 
 
 def _bytes(value: onnx.ValueInfoProto, dtype: str) -> int:

@@ -122,8 +122,8 @@ def numbers_in(tensor: TensorProto) -> Array:
     place, shape = ExternalDataInfo(tensor), tuple(tensor.dims)
     if not _is_mapped(tensor):
         values = _normal(tensor.name, shape, place.location)
-        for kind, _, axis in (said.partition(":") for said in place.location.split()[2:]):
-            values = _rounded(values, kind, int(axis))
+        for form, _, axis in (said.partition(":") for said in place.location.split()[2:]):
+            values = _rounded(values, form, int(axis))
         return values
     if tensor.data_type in _PACKED or 0 in shape:
         return numbers_in(_loaded(tensor))

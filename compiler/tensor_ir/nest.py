@@ -406,6 +406,12 @@ class NestGraph:
     registers: tuple[Register, ...] = ()
     """Lengths known only at run time; extents are those of their maximum."""
 
+    @property
+    def port_bytes(self) -> int:
+        """Bytes of inputs and outputs."""
+        ports = (self.tensors[name] for name in (*self.inputs, *self.outputs))
+        return sum(tensor.elements * size_of(tensor.dtype) for tensor in ports)
+
     def buffer_of(self, tensor: str) -> str:
         return self.tensors[tensor].storage.buffer
 

@@ -122,7 +122,8 @@ def microscaled(values: Array, kind: str) -> Array:
     """The numbers of microscaling format `kind` next to `values`, whole blocks along the last axis,
     in fp32."""
     numbers, power = _scaled(values, kind)
-    return (numbers.astype(np.float32) * _power_of_2(power)).reshape(values.shape)
+    made: Array = numbers.astype(np.float32) * _power_of_2(power)
+    return made.reshape(values.shape)
 
 
 def _scaled(values: Array, kind: str) -> tuple[Array, Array]:
@@ -156,8 +157,8 @@ def _values(raw: Array, kind: str) -> Array:
     joined[..., : bits // 2] = items[..., :-1].reshape(*items.shape[:-1], 8, -1)
     codes = (joined.view("<u4") >> bits * _FOUR & (1 << bits) - 1).astype(np.uint8)
     numbers = codes.reshape(*items.shape[:-1], 32).view(_ELEMENTS[kind][0]).astype(np.float32)
-    numbers *= _power_of_2(items[..., -1:].astype(np.int32) - 127)
-    return numbers.reshape(*raw.shape[:-1], -1)
+    made: Array = numbers * _power_of_2(items[..., -1:].astype(np.int32) - 127)
+    return made.reshape(*raw.shape[:-1], -1)
 
 
 _FOUR = np.arange(4, dtype="<u4")
