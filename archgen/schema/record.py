@@ -229,12 +229,12 @@ def _reaching_dram(engine: Plain) -> Plain:
     """A copy engine or link whose `shared` memory is that in the place of DRAM."""
     if not isinstance(engine, dict):
         return engine
-    return engine | {end: _renamed(engine[end]) for end in ("from", "to") if end in engine}
+    return engine | {end: _as_dram(engine[end]) for end in ("from", "to") if end in engine}
 
 
-def _renamed(roles: Plain) -> Plain:
+def _as_dram(roles: Plain) -> Plain:
     if isinstance(roles, list):
-        return [_renamed(role) for role in roles]
+        return [_as_dram(role) for role in roles]
     return "dram" if roles == "shared" else roles
 
 
