@@ -26,7 +26,7 @@ def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
-        _results, _idle_memories, _read_only, _instructions, _energies, _areas, _yield,
+        _results, _idle_memories, _read_only, _host_link, _instructions, _energies, _areas, _yield,
         assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
@@ -238,6 +238,13 @@ def _read_only(arch: Arch) -> Iterator[Problem]:
     for at, role in _role_references(arch):
         if role == "flash" and at[2:3] == ("to",):
             yield Problem(at, "a run only reads 'flash': what is stored goes to 'dram'")
+
+
+def _host_link(arch: Arch) -> Iterator[Problem]:
+    """Where the chip has no DRAM, the link over which inputs come."""
+    if arch.memories.dram.on_chip and "bandwidth" not in arch.host.model_fields_set:
+        message = "expected: without DRAM inputs and outputs go from and to the host"
+        yield Problem(("host", "bandwidth"), message, (("memories", "dram"),))
 
 
 def _idle_memories(arch: Arch) -> Iterator[Problem]:

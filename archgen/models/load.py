@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
@@ -41,18 +40,17 @@ from archgen.models.damage import damage, data_damage
 from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
+from archgen.models.weights import round_weights, weight_format
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import (
     SMALL,
     fixed_shapes,
-    weights_in_blocks,
     without_data,
     without_initializers,
 )
 from compiler import api
 from compiler.api import at_node, operator_name
-from simmodel.arch.base import near
-from simmodel.arch.element_types import MX_BITS, size_of
+from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
 NEWEST_IR = int(onnx.IR_VERSION)
@@ -60,7 +58,6 @@ NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
 _BATCH = "batch"
 _SHOWN = 8
 """Nodes with operators that do not exist that are named."""
-_FORMAT = re.compile(r"(?<=[:,])weights=([a-z]\w*)(?:,|$)")
 _NEAR = 0.75
 """How much of a name a suggestion must share: `Concat` is not what `Frobnicate` stands for."""
 
@@ -151,24 +148,11 @@ def _resolve_spec(
 ) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
     """The name of a model, what is in it, as it is in its file, dimensions to be bound, and those
     that are options of it."""
-    bare, kind = _weight_format(str(spec))
+    bare, kind = weight_format(str(spec))
     found = _resolve(Path(bare) if isinstance(spec, Path) else bare, batch, dims, weights)
-    for tensor, axis in weights_in_blocks(found[1].graph, 32) if kind and weights else ():
-        api.set_microscaled(tensor, kind, axis)
+    if kind and weights:
+        round_weights(found[1].graph, kind)
     return (found[0] if _is_path(bare) else str(spec), *found[1:])
-
-
-def _weight_format(spec: str) -> tuple[str, str]:
-    """`spec` without the format that weights are rounded to, and that, which may be none. Raises
-    ModelError where there is no such format."""
-    said = _FORMAT.search(spec)
-    if said is None or Path(spec).is_file():
-        return spec, ""
-    if said[1] not in MX_BITS:
-        raise ModelError(
-            f"{spec}: weights={said[1]}: expected {', '.join(MX_BITS)}{near(said[1], MX_BITS)}"
-        )
-    return f"{spec[: said.start()]}{spec[said.end() :]}", said[1]
 
 
 def _resolve(
@@ -202,7 +186,7 @@ def zoo_options(spec: str) -> dict[str, Option | str]:
     """Every option of the network of the zoo that `spec` names, as it is given or by default;
     nothing for a file, or for what names none."""
     try:
-        bare, kind = _weight_format(spec)
+        bare, kind = weight_format(spec)
         name, _, text = bare.partition(":")
         if name not in CATALOG or _is_path(bare):
             return {}

@@ -45,7 +45,7 @@ def pack(values: Array, name: str) -> Array:
     if name in SPARSE:
         return _compressed(values.astype(NUMPY[SPARSE[name]]))
     if name in MX:
-        return _blocks(values, name.partition("_")[2])
+        return _encoded(values, name.partition("_")[2])
     if name not in PACKED:
         return np.ascontiguousarray(values.astype(NUMPY[name])).view(np.uint8)
     halves = values.astype(np.int8).view(np.uint8) & 15
@@ -61,7 +61,7 @@ def unpack(raw: Array, name: str, count: int) -> Array:
     if name in SPARSE:
         return _decompressed(raw, NUMPY[SPARSE[name]])[..., :count]
     if name in MX:
-        return _values(raw, name.partition("_")[2]).astype(NUMPY[MX[name]])[..., :count]
+        return _decoded(raw, name.partition("_")[2]).astype(NUMPY[MX[name]])[..., :count]
     halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1)[..., :count]
     if name == "uint4":
         return halves
@@ -141,7 +141,7 @@ def _power_of_2(power: Array) -> Array:
     return made
 
 
-def _blocks(values: Array, kind: str) -> Array:
+def _encoded(values: Array, kind: str) -> Array:
     numbers, power = _scaled(values, kind)
     fours = numbers.view(np.uint8).reshape(*numbers.shape[:-1], 8, 4).astype("<u4")
     joined = (fours << MX_BITS[kind] * _FOUR).sum(-1, dtype="<u4")[..., None].view(np.uint8)
@@ -150,7 +150,7 @@ def _blocks(values: Array, kind: str) -> Array:
     return flat.reshape(*values.shape[:-1], -1)
 
 
-def _values(raw: Array, kind: str) -> Array:
+def _decoded(raw: Array, kind: str) -> Array:
     bits = MX_BITS[kind]
     items = raw.reshape(*raw.shape[:-1], -1, 4 * bits + 1)
     joined = np.zeros((*items.shape[:-1], 8, 4), np.uint8)

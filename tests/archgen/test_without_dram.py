@@ -105,6 +105,11 @@ def test_a_file_needs_one_memory_for_all(tmp_path: Path) -> None:
         assert "memories" in str(wrong.value) and "`shared` memory of the chip" in str(wrong.value)
 
 
+def test_the_link_to_the_host_is_stated(tmp_path: Path) -> None:
+    with pytest.raises(ArchError, match=r"host.bandwidth: expected: without DRAM inputs"):
+        resident(tmp_path, host="host: {latency: 1 us}")
+
+
 def test_engines_do_not_compute_on_what_is_in_the_place_of_dram(tmp_path: Path) -> None:
     with pytest.raises(ArchError, match="'shared' is in the place of DRAM"):
         resident(tmp_path, vector="vector: {lanes: 16, reads: [local, shared]}")

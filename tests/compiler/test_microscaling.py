@@ -12,11 +12,12 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from machines import changed, machine, machines
-from networks import Net, check, refused
+from networks import Net, check, feeds_of, reference, refused
 from onnx import numpy_helper
 
 from archgen.models.errors import ModelError
 from archgen.models.load import open_model
+from archgen.models.weights import fold_batch_norms, round_weights
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.dtype import holds, microscaled, pack, unpack
 from simmodel.arch.element_types import MX_BITS
@@ -195,3 +196,22 @@ def test_a_network_is_asked_for_with_such_weights(tmp_path: Path) -> None:
         np.testing.assert_array_equal(numpy_helper.to_array(tensor), known[tensor.name])
     with pytest.raises(ModelError, match=r"weights=mxf4: expected mxfp8, .*; did you mean 'mxfp4'"):
         open_model("squeezenet:weights=mxf4")
+
+
+def test_weights_are_rounded_with_the_normalization_behind_them() -> None:
+    random, net = np.random.default_rng(4), Net(seed=4)
+    x = net.input(1, 32, 5, 5)
+    made = net.op("Conv", x, net.weight(8, 32, 3, 3), net.vector(8))
+    positive = net.const(random.uniform(0.5, 2, 8), np.float32)
+    normed = net.op("BatchNormalization", made, positive, *(net.vector(8) for _ in "12"), positive)
+    model = net.model(net.op("Relu", normed))
+    feeds = feeds_of(model)
+    (wanted,) = reference(model, feeds).values()
+    folded = onnx.ModelProto()
+    folded.CopyFrom(model)
+    fold_batch_norms(folded.graph)
+    assert "BatchNormalization" not in {node.op_type for node in folded.graph.node}
+    (values,) = reference(folded, feeds).values()
+    np.testing.assert_allclose(values, wanted, 1e-4, 1e-4)
+    round_weights(model.graph, "mxfp8")
+    assert kinds(check(model, MACHINES["conv"], "fp16")) == {"fp16_mxfp8"}
