@@ -136,7 +136,7 @@ def _repeated(
         several.program, compiled_report(several), several.probes, several.recipe, found.trace
     )
     # The host prepares one while others run, but not while it is at their calls.
-    prepares = arch.host.per_inference.cycles(arch.clock)
+    prepares = arch.host_cycles(several.program.port_bytes)
     calls = found.trace.busy(HOST) - prepares
     return compiled, max(found.interval, prepares + calls / inferences)
 

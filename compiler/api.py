@@ -79,6 +79,7 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
         numbers_in,
         set_folder,
         set_inside,
+        set_microscaled,
         set_normal,
         with_all_numbers,
     )

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from simmodel.arch.assumed import assumption_problems
 from simmodel.arch.base import OFF_CHIP, Path, Problem, near
-from simmodel.arch.element_types import SPARSE, accumulator_of
+from simmodel.arch.element_types import COMPRESSED, accumulator_of
 from simmodel.arch.record import Arch
 from simmodel.arch.units import exact_bytes, show_bytes
 
@@ -26,7 +26,7 @@ def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
-        _results, _idle_memories, _read_only, _instructions, _energies, _areas, _yield,
+        _results, _idle_memories, _read_only, _host_link, _instructions, _energies, _areas, _yield,
         assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
@@ -83,11 +83,11 @@ def _rates(arch: Arch) -> Iterator[Problem]:
             known = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no rate for {name!r}; matrix.rate has {known}"
             yield Problem(("types", index), message, (("matrix", "rate"),))
-    for sparse, base in SPARSE.items():
-        rate, dense = arch.matrix.peak(sparse), arch.matrix.peak(base)
-        if rate and not rate >= dense > 0:
-            message = f"sparse weights are multiplied at least as fast as others of {base}"
-            yield Problem(("matrix", "rate", sparse), message)
+    for weights, base in COMPRESSED.items():
+        rate, plain = arch.matrix.peak(weights), arch.matrix.peak(base)
+        if rate and not rate >= plain > 0:
+            message = f"{weights} weights are multiplied at least as fast as others of {base}"
+            yield Problem(("matrix", "rate", weights), message)
 
 
 def _vector_types(arch: Arch) -> Iterator[Problem]:
@@ -156,6 +156,8 @@ def _roles(arch: Arch) -> Iterator[Problem]:
 
 def _no_memory(arch: Arch, at: Path, role: str) -> Problem:
     message = f"the machine has no memory {role!r}; memories: {', '.join(arch.memories.roles())}"
+    if role == "shared" and arch.memories.dram.on_chip:
+        message = "'shared' is in the place of DRAM, which copy engines and links reach alone"
     return Problem(at, message, (("memories", role),))
 
 
@@ -238,6 +240,13 @@ def _read_only(arch: Arch) -> Iterator[Problem]:
             yield Problem(at, "a run only reads 'flash': what is stored goes to 'dram'")
 
 
+def _host_link(arch: Arch) -> Iterator[Problem]:
+    """Where the chip has no DRAM, the link over which inputs come."""
+    if arch.memories.dram.on_chip and "bandwidth" not in arch.host.model_fields_set:
+        message = "expected: without DRAM inputs and outputs go from and to the host"
+        yield Problem(("host", "bandwidth"), message, (("memories", "dram"),))
+
+
 def _idle_memories(arch: Arch) -> Iterator[Problem]:
     """On-chip memories that no engine uses."""
     used = {role for at, role in _role_references(arch) if at[0] != "links"}
@@ -249,7 +258,7 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
 
 def _energies(arch: Arch) -> Iterator[Problem]:
     """Energies of parts that the machine does not have."""
-    given, have = arch.energy, arch.memories.roles()
+    given, have = arch.energy, {*arch.memories.roles(), *arch.memories.srams()}
     for role in given.memories:
         if role not in have:
             yield _no_memory(arch, ("energy", "memories", role), role)
@@ -322,7 +331,8 @@ def area_parts(arch: Arch) -> list[str]:
 def area_terms(arch: Arch) -> Iterator[str]:
     """Every term, after the name of its part."""
     vector, front_end = arch.vector, arch.front_end
-    lanes, own = arch.energy.area.lane is None, arch.energy.has_pads
+    lanes, far = arch.energy.area.lane is None, not arch.memories.dram.on_chip
+    own = arch.energy.has_pads and far
     narrow = (vector.wide_lanes or vector.lanes) < vector.lanes
     there = {
         "mac cells": arch.matrix.present,
@@ -332,13 +342,14 @@ def area_terms(arch: Arch) -> Iterator[str]:
         "front_end issue": True, "front_end fetch": True, "front_end queues": True,
         f"front_end {front_end.sync}": True,
         "front_end loop buffer": front_end.loop_buffer is not None,
-        "dram PHY": own, "dram controllers": own, "dram port": not own, "dram bursts": True,
+        "dram PHY": own, "dram controllers": own, "dram port": not own and far,
+        "dram bursts": far,
         **dict.fromkeys(("dram flash port", "dram flash bursts"), arch.memories.flash is not None),
     }  # fmt: skip
     yield from (name for name, known in there.items() if known)
     if arch.matrix.present:
         yield from (f"mac write-back {name}" for name in arch.matrix.writeback)
-    for role, memory in arch.memories.on_chip().items():
+    for role, memory in arch.memories.srams().items():
         aligned = ("aligners",) if memory.alignment < memory.bank_width else ()
         yield from (f"{role} {name}" for name in ("banks", "switch", *aligned))
     for name in arch.copy_:

@@ -54,6 +54,9 @@ class Metrics:
     """Bytes that DRAM took, in whole bursts."""
     flash_read_bytes: int
     """Bytes that flash delivered, in whole bursts."""
+    load_once_ms: float
+    """Milliseconds in which the host loads weights before the first inference, where they stay on
+    the chip; 0 elsewhere."""
     host_ms: float
     """Milliseconds that the host takes: for the inference, and for its calls."""
     compulsory_bytes: int
@@ -88,6 +91,8 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
     compute = compute_cycles(program, trace, arch)
     memory = max(needed[far] / rate for far, rate in arch.far_rates.items())
     seconds = cycles / arch.clock
+    weights = sum(constant.data.nbytes for constant in program.constants)
+    resident = weights if arch.memories.dram.on_chip else 0
     multipliers = arch.units(arch.multiplier)
     vectors, engines = arch.units("vector"), cycles * arch.core_count
     available = engines * len(multipliers)
@@ -103,6 +108,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
         flash_read_bytes=trace.traffic.get("flash.read", 0),
+        load_once_ms=arch.host_transfer(resident) / arch.clock * 1e3,
         host_ms=trace.busy(HOST) / arch.clock * 1e3,
         compulsory_bytes=sum(needed.values()),
         stalls={c: sum(trace.idle(c, name) for name in multipliers) / available for c in CAUSES},

@@ -33,9 +33,10 @@ def explain_area(names: tuple[str, ...], factor: float | None) -> None:
 
 def _sums(arch: Arch) -> Iterator[str]:
     area = costs_of(arch).area
-    own = "its own" if arch.energy.has_pads else "a port of the system's"
+    own = "it is its own" if arch.energy.has_pads else "it is a port of the system's"
+    own = "there is none" if arch.memories.dram.on_chip else own
     yield f"{arch.name}, {arch.energy.node:g} nm: {_sized(area.core)} without interface to DRAM"
-    yield f"{' ' * len(arch.name)}  with it: {_sized(area.total)}; it is {own}"
+    yield f"{' ' * len(arch.name)}  with it: {_sized(area.total)}; {own}"
     yield from _speed(arch)
     yield from _price(arch, area)
     for part, whole in area.parts.items():

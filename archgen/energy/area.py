@@ -47,7 +47,7 @@ def _stated(arch: Arch, term: Term, name: str, what: str) -> Term:
 
 def _stated_instances(arch: Arch, term: Term, name: str) -> int:
     """How many of what is stated the chip has; of all links together there is one."""
-    if term.part in ("dram", *arch.memories.on_chip()):
+    if term.part in ("dram", *arch.memories.srams()):
         return arch.instances(term.part)
     if term.part == "link" and name != "link":
         return arch.scopes(arch.links[term.what].scope)
@@ -102,7 +102,7 @@ def _listed(arch: Arch, figures: Figures, source: Source) -> Iterator[Term]:
         yield from matrix_terms(arch, figures, logic)
     yield from vector_terms(arch, figures, logic)
     yield from scalar_terms(arch, figures, logic)
-    for role in arch.memories.on_chip():
+    for role in arch.memories.srams():
         yield from area_of_parts.memory_terms(arch, role, figures, source, logic)
     yield from area_of_parts.copy_terms(arch, figures, logic)
     yield from area_of_parts.link_terms(arch, logic)

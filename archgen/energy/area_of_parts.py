@@ -165,7 +165,7 @@ def memory_terms(
     arch: Arch, role: str, figures: Figures, source: Source, logic: Logic
 ) -> Iterator[Term]:
     """One of the machine's memories, all its instances."""
-    memory, count, path = arch.memories.on_chip()[role], arch.instances(role), f"memories.{role}"
+    memory, count, path = arch.memories.srams()[role], arch.instances(role), f"memories.{role}"
     where = ("cores", "clusters") if role != "shared" else ("clusters", f"{path}.level")
     if (stated := arch.energy.memory(role).area) is not None:
         text = f"{count} x {stated:.4g} mm2 (energy.memories.{role}.area)"
@@ -211,6 +211,7 @@ def _switch(arch: Arch, role: str, memory: Memory, count: int, logic: Logic) -> 
 def reached_by(arch: Arch, role: str) -> int:
     """Engines of one core that read or write the memory in `role`."""
     matrix, vector = arch.matrix, arch.vector
+    role = "dram" if role == "shared" and arch.memories.dram.on_chip else role
     array = matrix.present and role in (matrix.input, matrix.weights, matrix.output)
     lanes = role in vector.reads or role in vector.writes
     copies = sum(role in engine.from_ or role in engine.to for engine in arch.copy_.values())
@@ -226,10 +227,13 @@ _FIELDS = ("energy.interface", "energy.dram")
 
 
 def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
-    """Pads with what drives them, and controllers; or a port; or what the file states."""
+    """Pads with what drives them, and controllers; or a port; or what the file states; none to
+    memory on the chip."""
     if (stated := arch.energy.memory(PART).area) is not None:
         text = f"{stated:.4g} mm2 (energy.memories.dram.area)"
         yield Term(PART, "interface", (), text, UncertainValue.exact(stated))
+        return
+    if arch.memories.dram.on_chip:
         return
     yield from (_own if arch.energy.has_pads else _dram_port_area)(arch, figures, logic)
     yield _bursts(arch, "dram", "bursts", figures, logic)

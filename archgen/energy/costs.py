@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from archgen.energy.area import Area, area_of
 from archgen.energy.area_of_parts import instruction_bytes
-from archgen.energy.engines import dense_type, vector_type
+from archgen.energy.engines import dense_type, multiplier_share, vector_type
 from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed
 from archgen.energy.sram import Source, Sram, source_of
 from archgen.energy.table import Figures, Operation, shipped_table
 from archgen.energy.terms import sum_of
 from simmodel.arch.base import RateType
+from simmodel.arch.element_types import SPARSE
 from simmodel.arch.record import Arch
 
 _KINDS = ("simple", "multiply", "divide", "special")
@@ -68,8 +69,10 @@ def costs_of(arch: Arch) -> EnergyCosts:
     source = source_of(stated.source, figures)
     area = area_of(arch, figures, source)
     table = _TableCosts(arch, figures)
-    memories = {role: _memory(arch, role, table, source) for role in arch.memories.on_chip()}
-    for role in arch.memories.off_chip():
+    memories = {role: _memory(arch, role, table, source) for role in arch.memories.srams()}
+    if arch.memories.dram.on_chip:
+        memories["dram"] = memories.pop("shared")
+    for role in arch.memories.off_chip().keys() - memories.keys():
         known, kind = stated.memory(role), figures.dram[stated.dram if role == "dram" else role]
         byte = UncertainValue(8 * kind.energy, 8 * kind.low, 8 * kind.high)
         memories[role] = byte.unless(known.read), byte.unless(known.write)
@@ -99,7 +102,7 @@ def _memory(
     stated, fit = arch.energy.memory(role), table.figures.sram
     if stated.read is not None and stated.write is not None:
         return UncertainValue.exact(stated.read), UncertainValue.exact(stated.write)
-    made = source(Sram.of(arch.memories.on_chip()[role], arch.energy.node))
+    made = source(Sram.of(arch.memories.srams()[role], arch.energy.node))
     read, write = (
         UncertainValue.within(each * table.supply, fit.low, fit.high)
         for each in (made.read, made.write)
@@ -128,8 +131,9 @@ class _TableCosts:
 
     def mac(self, dtype: RateType) -> UncertainValue:
         """A multiply-accumulate of the array; of sparse weights every other one is made."""
-        around, kind = self.figures.datapath, dense_type(dtype)
-        spent = self._bare(kind, 1, 1) * around.factor / (1 if kind == dtype else 2)
+        around, share = self.figures.datapath, multiplier_share(dtype)
+        adds = share if dtype in SPARSE else 1.0
+        spent = self._bare(dense_type(dtype), share, adds) * around.factor
         return UncertainValue.within(spent, around.low, around.high).by(self.speed)
 
     def vector(self, kind: str) -> UncertainValue:

@@ -12,7 +12,7 @@ from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Operation, Sum
 from archgen.energy.terms import WHERE, Logic, Term, sum_of
 from simmodel.arch.base import RateType
-from simmodel.arch.element_types import SPARSE, is_float, size_of
+from simmodel.arch.element_types import COMPRESSED, is_float, size_of
 from simmodel.arch.record import Arch, ScalarCost, VectorCost
 
 _STATIONARY, _MOVING = 2, 1
@@ -31,7 +31,7 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     # array serves all types, so it is built for the one that takes most.
     most, dtype = max(
         (
-            (cell_of(arch, kind, figures) * rate / (1 if kind == name else 2), name)
+            (cell_of(arch, kind, figures) * rate * multiplier_share(name), name)
             for name, rate in matrix.rate.items()
             for kind in (dense_type(name),)
         ),
@@ -61,8 +61,16 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
 
 def dense_type(dtype: RateType) -> Operation:
     """The type of the products that are made, by sparse weights half as many as are counted."""
-    kind: Operation = SPARSE.get(dtype, dtype)  # type: ignore[assignment]
+    kind: Operation = COMPRESSED.get(dtype, dtype)  # type: ignore[assignment]
     return kind
+
+
+def multiplier_share(dtype: RateType) -> float:
+    """The part of a multiplier of its `dense_type` that a product needs: of sparse weights every
+    other one is made, of microscaled ones a number has fewer digits."""
+    base, _, form = dtype.partition("_")
+    digits = {"mxfp8": 4, "mxfp6": 4, "mxfp4": 2, "mxint8": 7}.get(form)
+    return digits / {"fp16": 11, "bf16": 8}[base] if digits else 1 / 2 if form else 1.0
 
 
 def cell_of(arch: Arch, dtype: Operation, figures: Figures) -> float:

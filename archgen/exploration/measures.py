@@ -41,7 +41,7 @@ def measure_column(word: str, arch: Arch) -> tuple[str, Column]:
 
 def _measure_names(arch: Arch) -> list[str]:
     """Every measure of the results of `arch`; of families those about its memories."""
-    roles = arch.memories.on_chip()
+    roles = arch.memories.srams()
     families = [
         *(f"peak_{role}_bytes" for role in arch.memories.roles()),
         *(f"area_{part}_mm2" for part in ("mac", "vector", "scalar", *roles, "copy", "link",

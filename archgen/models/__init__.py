@@ -3,5 +3,6 @@
 errors             what can be wrong with a model that was asked for
 damage             a file that parses as ONNX and cannot be a network
 binding            a size for every input dimension
+weights            weights rounded to a microscaling format
 load               all of it, from a name or path; what it needs at least of DRAM
 """

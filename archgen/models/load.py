@@ -40,8 +40,14 @@ from archgen.models.damage import damage, data_damage
 from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
+from archgen.models.weights import round_weights, weight_format
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
-from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
+from archgen.zoo.shapes import (
+    SMALL,
+    fixed_shapes,
+    without_data,
+    without_initializers,
+)
 from compiler import api
 from compiler.api import at_node, operator_name
 from simmodel.arch.element_types import size_of
@@ -100,7 +106,8 @@ def open_model(
 ) -> SourceModel:  # fmt: skip
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``), or of
-    the quantization encodings beside it (``net.encodings``).
+    the quantization encodings beside it (``net.encodings``). ``weights=mxfp4`` among them rounds
+    the weights of products, matrices and convolutions, to a microscaling format.
 
     ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
@@ -141,6 +148,16 @@ def _resolve_spec(
 ) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
     """The name of a model, what is in it, as it is in its file, dimensions to be bound, and those
     that are options of it."""
+    bare, kind = weight_format(str(spec))
+    found = _resolve(Path(bare) if isinstance(spec, Path) else bare, batch, dims, weights)
+    if kind and weights:
+        round_weights(found[1].graph, kind)
+    return (found[0] if _is_path(bare) else str(spec), *found[1:])
+
+
+def _resolve(
+    spec: str | Path, batch: int | None, dims: Mapping[str, int], weights: bool
+) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
     if isinstance(spec, Path) or _is_path(spec):
         path, values = file_and_values(str(spec))
         encoded = path.endswith(SUFFIX)
@@ -165,14 +182,16 @@ def _resolve_spec(
         raise ModelError(*f"{mistake}{hint}".split("\n")) from None
 
 
-def zoo_options(spec: str) -> dict[str, Option]:
+def zoo_options(spec: str) -> dict[str, Option | str]:
     """Every option of the network of the zoo that `spec` names, as it is given or by default;
     nothing for a file, or for what names none."""
-    name, _, text = spec.partition(":")
-    if name not in CATALOG or _is_path(spec):
-        return {}
     try:
-        return {**CATALOG[name].options, **_parsed_options(name, text)}
+        bare, kind = weight_format(spec)
+        name, _, text = bare.partition(":")
+        if name not in CATALOG or _is_path(bare):
+            return {}
+        told = {"weights": kind} if kind else {}
+        return {**CATALOG[name].options, **_parsed_options(name, text), **told}
     except ModelError:
         return {}
 
@@ -506,8 +525,10 @@ def check_sizes(source: SourceModel, arch: Arch, dtype: str) -> None:
 def _refuse_over(arch: Arch, sizes: Mapping[str, int], name: str) -> None:
     room, demand = arch.memories.dram.size, sum(sizes.values())
     if demand > room:
-        levers = ("a smaller batch or input", f"memories.dram.size of at least {demand} B")
-        raise api.DoesNotFit(demand, room, "B", tuple(sizes.items()), levers, f"{name}: DRAM")
+        on_chip = arch.memories.dram.on_chip
+        field, place = ("shared", "on-chip memory") if on_chip else ("dram", "DRAM")
+        levers = ("a smaller batch or input", f"memories.{field}.size of at least {demand} B")
+        raise api.DoesNotFit(demand, room, "B", tuple(sizes.items()), levers, f"{name}: {place}")
 
 
 def _bytes(value: onnx.ValueInfoProto, dtype: str) -> int:

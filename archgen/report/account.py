@@ -113,6 +113,7 @@ def account(point: PointView, outcome: Outcome) -> Account:
     busy = _busy(frames.levels_frame([outcome]), cycles)
     # Without levels the average over cores stands for the busiest one.
     busy.setdefault("matrix", point.get("matrix_busy", 0.0))
+    busy["host"] = 1e-3 * point.get("host_ms", 0.0) * arch.clock / cycles  # also before all else
     return Account(
         point,
         busy,

@@ -153,10 +153,11 @@ def _cores(account: Account) -> Verdict:
 
 
 def _host_verdict(part: float, account: Account) -> Verdict:
-    """Of a change that takes off `part` of the host's time."""
-    share = account.share("host")
-    said = f"the host runs {listed(account.on_host()) or 'operators'} in {percent(share)}"
-    return min(part * share, account.idle), f"{said} of the time"
+    """Of a change that takes off `part` of the host's time, or all that operators take there."""
+    share, on_host = account.share("host"), account.on_host()
+    said = f"runs {listed(on_host)}" if on_host else "prepares inferences"
+    gain = min(part * share, account.idle) if on_host or part < 1 else 0.0
+    return gain, f"the host {said} in {percent(share)} of the time"
 
 
 def _copy(name: str, account: Account) -> Verdict:

@@ -162,6 +162,7 @@ def file_schema() -> Schema:
     """JSON Schema of an architecture file, whole or extending another."""
     whole = copy.deepcopy(arch_view().root)
     parts: Schema = whole.pop("$defs")
+    parts["Memories"]["required"].remove("dram")  # shared memory may take its place
     parts["Arch"] = whole
     partial = {_PARTIAL + name: _partial(part) for name, part in copy.deepcopy(parts).items()}
     top = partial[_PARTIAL + "Arch"]

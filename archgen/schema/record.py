@@ -6,7 +6,7 @@ pydantic finds the mistakes; this module says them, with what the record's schem
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
@@ -18,7 +18,7 @@ import archgen.schema.tree as trees
 from archgen.schema.json_schema import Schema, View, arch_view, view_of
 from archgen.schema.tree import ListNode, Mistake, Node, Path, Plain, ScalarNode, Table
 from simmodel.arch.base import Problem
-from simmodel.arch.record import Arch
+from simmodel.arch.record import Arch, SharedMemory
 from simmodel.arch_rules import problems
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -45,10 +45,13 @@ class RecordReader(Generic[Record]):
         """What messages say of the record."""
         return view_of(self.record)
 
+    prepare: Callable[[Plain], Plain] = lambda value: value
+    """What files may leave out, put in."""
+
     def attempt(self, value: Plain) -> tuple[Record | None, list[ErrorDetails]]:
         """The record that `value` holds, or pydantic's complaints."""
         try:
-            text = json.dumps(value)
+            text = json.dumps(self.prepare(value))
             made = self.record.model_validate_json(text, strict=True, by_alias=True, by_name=False)
         except ValidationError as failed:
             return None, failed.errors(include_url=False)
@@ -182,7 +185,8 @@ _STAND_INS: dict[str, Plain] = {
 
 
 _WHY = {
-    "dram": ": where inputs, outputs and maps lie; of a machine without DRAM, the SRAM beside it"
+    "dram": ": where inputs, outputs and maps lie; of a machine without DRAM, the SRAM beside it, "
+    "or `shared` memory of the chip, which holds the weights too"
 }
 _MEANT = {
     "host.per_call": "what a call costs is its latency",
@@ -190,7 +194,51 @@ _MEANT = {
     "memories.l1": "the memory of a core is local",
     "memories.l2": "the memory that cores share is shared",
 }
-_READER = RecordReader(Arch, "arch", _MEANT, _WHY)
+
+
+def _with_dram(given: Plain) -> Plain:
+    """Without DRAM and flash, the chip's shared memory takes the place of DRAM."""
+    memories = given.get("memories") if isinstance(given, dict) else None
+    if not isinstance(given, dict) or not isinstance(memories, dict):
+        return given
+    stated = memories.get("shared")
+    if not isinstance(stated, dict) or memories.keys() & {"dram", "flash"}:
+        return given
+    try:
+        shared = SharedMemory.model_validate(stated)
+    except ValidationError:  # said of `shared` itself
+        return given
+    if shared.level == "cluster":
+        return given
+    dram: Plain = {
+        "size": shared.size, "bandwidth": f"{shared.bytes_per_cycle()} B/cycle",
+        "latency": stated.get("latency", 0), "burst": shared.bank_width, "channels": shared.banks,
+        "on_chip": True,
+    }  # fmt: skip
+    kept = {role: memory for role, memory in memories.items() if role != "shared"}
+    made = given | {"memories": {"dram": dram, **kept}}
+    for name in ("copy", "links"):
+        engines = given.get(name)
+        if isinstance(engines, dict):
+            made[name] = {key: _reaching_dram(engine) for key, engine in engines.items()}
+    energy = given.get("energy", {})
+    return made | ({"energy": {"dram": "sram", **energy}} if isinstance(energy, dict) else {})
+
+
+def _reaching_dram(engine: Plain) -> Plain:
+    """A copy engine or link whose `shared` memory is that in the place of DRAM."""
+    if not isinstance(engine, dict):
+        return engine
+    return engine | {end: _as_dram(engine[end]) for end in ("from", "to") if end in engine}
+
+
+def _as_dram(roles: Plain) -> Plain:
+    if isinstance(roles, list):
+        return [_as_dram(role) for role in roles]
+    return "dram" if roles == "shared" else roles
+
+
+_READER = RecordReader(Arch, "arch", _MEANT, _WHY, _with_dram)
 
 
 def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:

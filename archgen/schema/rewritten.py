@@ -152,11 +152,12 @@ class Peaks:
 def peaks(arch: Arch) -> Peaks:
     """The derived peaks of `arch`."""
     memories = arch.memories.on_chip()
+    held = arch.memories.srams()
     widths = dict(arch.far_rates)
     widths |= {role: float(memory.bytes_per_cycle()) for role, memory in memories.items()}
     return Peaks(
         tops={name: 2e-12 * arch.clock * arch.peak_macs(name) for name in arch.types},
         bytes_per_cycle=widths,
-        on_chip=sum(memory.size * arch.instances(role) for role, memory in memories.items()),
+        on_chip=sum(memory.size * arch.instances(role) for role, memory in held.items()),
         ridge=arch.peak_macs(arch.types[0]) / arch.dram_bytes_per_cycle,
     )

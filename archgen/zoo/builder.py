@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.zoo.moments import Moments, Values
+from archgen.zoo.shapes import weights_in_blocks
 from compiler import api
 
 OPSET = 17
@@ -53,10 +54,6 @@ LARGE = 1 << 16
 
 class ZooError(ValueError):
     """A network of the zoo was asked for with a name, option or size that cannot be built."""
-
-
-_REDUCED = {"Conv": 1, "MatMul": -2, "Gemm": 0}
-"""Axis of the weights along which operators reduce."""
 
 
 class NetworkBuilder:
@@ -139,20 +136,12 @@ class NetworkBuilder:
     def prune(self, kept: int) -> None:
         """Leave the largest of each four weights along the reduction of products and convolutions,
         where these are whole fours."""
-        known = {tensor.name: tensor for tensor in self.graph.initializer}
-        for node in self.graph.node:
-            tensor = known.get(node.input[1]) if len(node.input) > 1 else None
-            if tensor is None or node.op_type not in _REDUCED:
-                continue
-            turned = any(each.name == "transB" and each.i for each in node.attribute)
-            values = api.numbers_in(tensor)
-            axis = 1 if turned else _REDUCED[node.op_type]
-            rows = np.moveaxis(values, axis, -1)
-            if rows.shape[-1] % 4 == 0:
-                fours = rows.reshape(-1, 4).copy()
-                np.put_along_axis(fours, np.argsort(abs(fours), -1)[:, : 4 - kept], 0, -1)
-                rows = np.moveaxis(fours.reshape(rows.shape), -1, axis)
-                tensor.CopyFrom(numpy_helper.from_array(rows, tensor.name))
+        for tensor, axis in weights_in_blocks(self.graph, 4):
+            rows = np.moveaxis(api.numbers_in(tensor), axis, -1)
+            fours = rows.reshape(-1, 4).copy()
+            np.put_along_axis(fours, np.argsort(abs(fours), -1)[:, : 4 - kept], 0, -1)
+            rows = np.moveaxis(fours.reshape(rows.shape), -1, axis)
+            tensor.CopyFrom(numpy_helper.from_array(rows, tensor.name))
 
     def nodes(
         self, kind: str, names: Sequence[str], *inputs: Operand, domain: str = "", **attributes: Any

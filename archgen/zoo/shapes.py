@@ -179,3 +179,20 @@ _DATA_FIELDS = (
     *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"),
     "string_data",
 )
+
+
+_REDUCED = {"Conv": 1, "MatMul": -2, "Gemm": 0}
+"""Axis of the weights along which operators reduce."""
+
+
+def weights_in_blocks(graph: onnx.GraphProto, size: int) -> Iterator[tuple[onnx.TensorProto, int]]:
+    """Constant weights of products and convolutions, and the axis along which these reduce, where
+    it is whole blocks of `size`."""
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        axis = _REDUCED.get(node.op_type)
+        tensor = None if axis is None else known.pop(node.input[1], None)
+        if axis is not None and tensor is not None and len(tensor.dims) > 1:
+            axis = 1 if node.op_type == "Gemm" and attribute(node, "transB", 0) else axis
+            if tensor.dims[axis] % size == 0:
+                yield tensor, axis

@@ -66,8 +66,8 @@ class PackedWeights:
         return replace(self, buffer=buffer, dtype=dtype, shape=shape, columns=columns)
 
     def on_chip(self, plan: LayerPlan) -> LayerPlan:
-        """`plan` with weights as the array reads them, where it reads them without their zeros."""
-        if self.narrow is None or not self.narrow.sparse:
+        """`plan` with weights as the array reads them, where it reads them compressed."""
+        if self.narrow is None or not self.narrow.compressed:
             return plan
         first, *others = plan.computes
         buffer = plan.buffers[first.reads[1]]
@@ -149,7 +149,9 @@ def packed(plan: LayerPlan, walked: Sequence[TileTrace] = ()) -> PackedWeights |
     name = f"{tensor.name}#{layer.index}"
     order = packed_order(head)
     narrow, dtype = tensor.narrow if _in_blocks(plan, tensor, columns) else None, tensor.dtype
-    if narrow is not None and narrow.sparse:  # the array reads it so: whole blocks of the reduction
+    if (
+        narrow is not None and narrow.compressed
+    ):  # whole blocks of the reduction, as the array reads
         dtype, deep = narrow.dtype, row_of(head)
         order = (*(axis for axis in order if axis != deep), deep)
     return PackedWeights(tensor.name, name, dtype, tensor.shape, order, *axes, columns, narrow)

@@ -187,7 +187,7 @@ class LayerEmitter:
         around, engine = self.around, copy.engine
         packed = self.packed if buffer.key is not None and buffer.key[2] else None
         uses = around.uses((), (buffer,))
-        if packed is not None and packed.narrow is not None and not packed.narrow.sparse:
+        if packed is not None and packed.narrow is not None and not packed.narrow.compressed:
             head = self.plan.tiled.layer.head
             way = Widening(around, packed, head, buffer, copy.dst, region, self.origin)
             for items, span in way.loads(engine):

@@ -156,7 +156,7 @@ def attainable(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> 
     graph, least = demands.graph, demands.least
     matrix, vector = _engines(tuple(work.values()), arch.core_count)
     calls = (step for step in graph.steps if isinstance(step, HostNode))
-    moved, before = least.transfers(arch.constants), arch.host.per_inference.cycles(arch.clock)
+    moved, before = least.transfers(arch.constants), arch.host_cycles(graph.port_bytes)
     far = {
         role: sum(
             arch.far_load(role, size, 0, write=write)
@@ -333,14 +333,14 @@ def expected(result: CompileResult, arch: Arch) -> float:
     """
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
-    tensors = result.search.graph.tensors
+    graph = result.search.graph
     steps = (
-        (host_cycles(step, tensors, arch), 0.0, 0.0)
+        (host_cycles(step, graph.tensors, arch), 0.0, 0.0)
         if isinstance(step, HostNode)
         else step.plan.schedule.estimate.step
         for step in result.steps
     )
-    return arch.host.per_inference.cycles(arch.clock) + sum(in_turn(steps))
+    return arch.host_cycles(graph.port_bytes) + sum(in_turn(steps))
 
 
 @dataclass(frozen=True)

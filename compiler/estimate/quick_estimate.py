@@ -180,7 +180,7 @@ class QuickEstimator:
         every = (_taken(demands, arch, options, cores) for cores in sorted({1, arch.core_count}))
         total, events = min(every, key=itemgetter(0))
         calls = [step for step in graph.steps if isinstance(step, HostNode)]
-        total += arch.host.per_inference.cycles(arch.clock)
+        total += arch.host_cycles(graph.port_bytes)
         total += sum(host_cycles(call, graph.tensors, arch) for call in calls)
         host = sum(call.pick is None for call in calls)
         least = attainable(demands, work, arch)

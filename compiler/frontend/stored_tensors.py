@@ -7,6 +7,8 @@ for them, each time, and kept by nobody.
     location       basepath     numbers
     a file's name  its folder   bytes of the file, from an offset on
     normal:S std:D -            normal, of standard deviation D, seeded by S and the tensor's name
+
+Behind a seed may stand `mxfp4:A`: rounded to that microscaling format along axis A.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
+
+from simmodel.arch.dtype import microscaled
 
 Array = NDArray[Any]
 _SEEDED = "normal:"
@@ -52,6 +56,21 @@ def set_normal(tensor: TensorProto, shape: Sequence[int], seed: int, std: float)
     tensor.external_data.add(key="location", value=f"{_SEEDED}{seed} std:{std!r}")
 
 
+def set_microscaled(tensor: TensorProto, kind: str, axis: int) -> None:
+    """Round the numbers of `tensor`, whole blocks along `axis`, to a microscaling format."""
+    for entry in tensor.external_data:
+        if is_outside(tensor) and entry.value.startswith(_SEEDED):
+            entry.value += f" {kind}:{axis}"
+            return
+    values = _rounded(numbers_in(tensor), kind, axis)
+    tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def _rounded(values: Array, kind: str, axis: int) -> Array:
+    rows = microscaled(np.moveaxis(values, axis, -1), kind)
+    return np.moveaxis(rows, -1, axis).astype(values.dtype)
+
+
 def set_folder(tensor: TensorProto, folder: str) -> None:
     """Say of a `tensor` in a file in which folder that is."""
     tensor.data_location = TensorProto.EXTERNAL
@@ -74,7 +93,7 @@ def _pool() -> Array:
 
 
 def _normal(name: str, shape: tuple[int, ...], said: str) -> Array:
-    seed, std = (part.partition(":")[2] for part in said.split())
+    seed, std = (part.partition(":")[2] for part in said.split()[:2])
     random = np.random.Generator(np.random.SFC64([int(seed), zlib.crc32(name.encode())]))
     if math.prod(shape) < _LARGE:
         values = random.standard_normal(shape, np.float32)
@@ -102,7 +121,10 @@ def numbers_in(tensor: TensorProto) -> Array:
         return made
     place, shape = ExternalDataInfo(tensor), tuple(tensor.dims)
     if not _is_mapped(tensor):
-        return _normal(tensor.name, shape, place.location)
+        values = _normal(tensor.name, shape, place.location)
+        for form, _, axis in (said.partition(":") for said in place.location.split()[2:]):
+            values = _rounded(values, form, int(axis))
+        return values
     if tensor.data_type in _PACKED or 0 in shape:
         return numbers_in(_loaded(tensor))
     kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)

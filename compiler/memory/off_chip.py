@@ -44,6 +44,9 @@ class OffChip:
             if (end := self._layout[1][role]) <= memory.size:
                 continue
             held = weights if role == self.arch.constants else 0
+            resident = role == "dram" and self.arch.memories.dram.on_chip
+            field = "shared" if resident else role
+            place = "on-chip memory" if resident else "DRAM" if role == "dram" else role
             rest = "feature maps" if role == "dram" else "alignment"
             terms = (("constants", held), (rest, end - held))
             raise DoesNotFit(
@@ -52,9 +55,10 @@ class OffChip:
                 unit="B",
                 terms=tuple(term for term in terms if term[1] or role == "dram"),
                 levers=(
-                    f"memories.{role}.size of at least {show_bytes(-(-end // GRAIN) * GRAIN)}",
+                    f"memories.{field}.size of at least {show_bytes(-(-end // GRAIN) * GRAIN)}",
+                    *(("memories.dram, for what does not fit on the chip",) if resident else ()),
                 ),
-                where=f"{self.graph.name}: {'DRAM' if role == 'dram' else role}",
+                where=f"{self.graph.name}: {place}",
             )
 
     @property

@@ -3,8 +3,8 @@
 Weights of a product are loaded in their narrow type, by a copy engine that may widen them part of
 the way, and the vector engine multiplies them by their scales in local memory. That costs vector
 cycles for each load; it is done if all cores together widen at least as fast as DRAM delivers the
-wide type. Weights of which two in four are 0 are loaded without these zeros, where the array
-multiplies such weights.
+wide type. Weights of which two in four are 0 are loaded without these zeros, and those that are
+numbers of a microscaling format in it, where the array multiplies such weights.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from compiler.passes import Omittable
 from compiler.target.array_mapping import axis_of, roles
 from compiler.target.machine import contraction_ways
 from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Tensor
-from simmodel.arch.dtype import is_sparse
-from simmodel.arch.element_types import BLOCK, PACKED, size_of, widened
+from simmodel.arch.dtype import holds
+from simmodel.arch.element_types import COMPRESSED, PACKED, per_item, size_of, widened
 from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
@@ -49,12 +49,13 @@ class KeepNarrow(Omittable):
                 readers.setdefault(name, []).append(nest)
         found = dict(graph.tensors)
         for name, tensor in graph.tensors.items():
-            sparse = f"{tensor.dtype}_2of4"
-            if tensor.narrow is not None:
-                narrow = self._narrow_form(tensor, readers.get(name, []), graph, arch)
-                found[name] = tensor = replace(tensor, narrow=narrow)
-            if tensor.narrow is None and tensor.data is not None and arch.matrix.peak(sparse):
-                narrow = self._sparse_form(tensor, sparse, readers.get(name, []), graph, arch)
+            around = readers.get(name, []), graph, arch
+            narrow = self._narrow_form(tensor, *around) if tensor.narrow is not None else None
+            kinds = [k for k, base in COMPRESSED.items() if base == tensor.dtype]
+            for kind in sorted(filter(arch.matrix.peak, kinds), key=_bytes):
+                if narrow is None or _bytes(kind) * tensor.elements < narrow.bytes:
+                    narrow = self._compressed_form(tensor, kind, *around) or narrow
+            if narrow is not tensor.narrow:
                 found[name] = replace(tensor, narrow=narrow)
         return replace(graph, tensors=found)
 
@@ -73,22 +74,29 @@ class KeepNarrow(Omittable):
         )
         return narrow if able and _keeps_up(tensor, narrow, arch) else None
 
-    def _sparse_form(
-        self, tensor: Tensor, sparse: str, readers: list[Nest | None], graph: NestGraph, arch: Arch
+    def _compressed_form(
+        self, tensor: Tensor, kind: str, readers: list[Nest | None], graph: NestGraph, arch: Arch
     ) -> Narrow | None:
-        """`tensor` without its zeros, where two in four along the reduction of its readers are."""
+        """`tensor` in the compressed type `kind`, where that holds it along the reduction of its
+        readers."""
         buffer = [t for t in graph.tensors.values() if t.storage.buffer == tensor.storage.buffer]
         nests = [nest for nest in readers if nest is not None and nest.contraction]
-        odd = arch.matrix.granularity == "tile" and tile_limits(arch)[0] % BLOCK
-        if not self.enabled or odd or len(buffer) > 1 or not 0 < len(readers) == len(nests):
+        odd = arch.matrix.granularity == "tile" and tile_limits(arch)[0] % per_item(kind)
+        if not self.enabled or tensor.data is None or odd or len(buffer) > 1:
             return None
-        assert tensor.data is not None
+        if not 0 < len(readers) == len(nests):
+            return None
         one = np.ones((1,) * len(tensor.shape), np.float32)
-        narrow = Narrow(sparse, tensor.data, one)  # type: ignore[arg-type]
+        narrow = Narrow(kind, tensor.data, one)  # type: ignore[arg-type]
         able = all(_weights_of(nest, tensor, narrow, graph, arch) for nest in nests)
         rows = {row_of(nest) for nest in nests} if able else set()
         data = np.asarray(tensor.data) if len(rows) == 1 else None
-        return narrow if data is not None and is_sparse(data, *rows) else None
+        return narrow if data is not None and holds(kind, data, *rows) else None
+
+
+def _bytes(kind: str) -> float:
+    """Bytes of a number of type `kind`."""
+    return size_of(kind) / per_item(kind)
 
 
 def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
@@ -153,8 +161,8 @@ def _is_packed_type(narrow: Narrow) -> bool:
 def fits_tiles(narrow: Narrow, row: int, depth: Any, width: Any) -> Any:
     """Whether tiles of so many rows and columns are whole blocks and whole bytes; extents may be
     arrays over candidates."""
-    if narrow.sparse:
-        return depth % BLOCK == 0
+    if narrow.compressed:
+        return depth % per_item(narrow.dtype) == 0
     fits = (depth % narrow.blocks[row] == 0) | (narrow.scales.shape[row] == 1)
     return fits & (depth % 2 == 0) & (width % 2 == 0) if _is_packed_type(narrow) else fits
 
@@ -170,7 +178,7 @@ def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:
 
 def widening(narrow: Narrow, real: str, arch: Arch) -> float:
     """Vector-engine cycles of one core per element, without start-ups."""
-    if narrow.sparse:
+    if narrow.compressed:
         return 0.0
     scales = size_of(narrow.scale_type) if narrow.scale is None else 0
     wide = arch.vector.elements(max(size_of(real), scales))

@@ -317,7 +317,8 @@ class Tensor:
     @property
     def multiplied(self) -> str:
         """The type in which engines read it: its own, unless the array reads the narrow one."""
-        return self.narrow.dtype if self.narrow is not None and self.narrow.sparse else self.dtype
+        narrow = self.narrow
+        return narrow.dtype if narrow is not None and narrow.compressed else self.dtype
 
     @property
     def stored(self) -> int:
@@ -404,6 +405,12 @@ class NestGraph:
     """Output whose size is known only at run time -> the output with its extents."""
     registers: tuple[Register, ...] = ()
     """Lengths known only at run time; extents are those of their maximum."""
+
+    @property
+    def port_bytes(self) -> int:
+        """Bytes of inputs and outputs."""
+        ports = (self.tensors[name] for name in (*self.inputs, *self.outputs))
+        return sum(tensor.elements * size_of(tensor.dtype) for tensor in ports)
 
     def buffer_of(self, tensor: str) -> str:
         return self.tensors[tensor].storage.buffer

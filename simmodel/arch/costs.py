@@ -74,7 +74,7 @@ class EnergyTable(FrozenModel):
     """To DRAM: pads and controllers of its own, or a port of the system's, which serves others."""
     mac: dict[RateType, Energy] = {}
     """One multiply-accumulate with its operand registers, by element type; int16: by int8; of
-    sparse weights those by 0 counted."""
+    sparse weights those by 0 counted; of microscaled ones the scale too."""
     vector: VectorEnergy = VectorEnergy()
     memories: dict[MemoryRole, MemoryEnergy] = {}
     links: dict[str, EnergyPerByte] = {}

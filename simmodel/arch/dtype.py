@@ -10,7 +10,15 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch.element_types import BLOCK, PACKED, SIZES, SPARSE
+from simmodel.arch.element_types import (
+    COMPRESSED,
+    MX,
+    MX_BITS,
+    PACKED,
+    SIZES,
+    SPARSE,
+    per_item,
+)
 
 Array = NDArray[Any]
 
@@ -27,7 +35,7 @@ NUMPY: dict[str, np.dtype] = {
         "fp8e8m0": ml_dtypes.float8_e8m0fnu, "fp4e2m1": ml_dtypes.float4_e2m1fn,
     }.items()
 }  # fmt: skip
-NUMPY |= {name: np.dtype(f"V{SIZES[name]}") for name in SPARSE}  # BLOCK of them
+NUMPY |= {name: np.dtype(f"V{SIZES[name]}") for name in COMPRESSED}  # `per_item` of them
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 
 
@@ -36,6 +44,8 @@ def pack(values: Array, name: str) -> Array:
     byte the last half byte is 0."""
     if name in SPARSE:
         return _compressed(values.astype(NUMPY[SPARSE[name]]))
+    if name in MX:
+        return _encoded(values, name.partition("_")[2])
     if name not in PACKED:
         return np.ascontiguousarray(values.astype(NUMPY[name])).view(np.uint8)
     halves = values.astype(np.int8).view(np.uint8) & 15
@@ -47,9 +57,11 @@ def pack(values: Array, name: str) -> Array:
 
 def unpack(raw: Array, name: str, count: int) -> Array:
     """`count` elements along the last axis of the bytes `raw`, of a type below a byte: int8 or
-    uint8 numbers; of sparse weights all, zeros included."""
+    uint8 numbers; of compressed weights all, as what the array multiplies."""
     if name in SPARSE:
         return _decompressed(raw, NUMPY[SPARSE[name]])[..., :count]
+    if name in MX:
+        return _decoded(raw, name.partition("_")[2]).astype(NUMPY[MX[name]])[..., :count]
     halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1)[..., :count]
     if name == "uint4":
         return halves
@@ -60,22 +72,26 @@ def unpack(raw: Array, name: str, count: int) -> Array:
 # Sparse weights: of each four elements two, the first not 0, in order, and two bits of the place of
 # each; of eight elements the numbers come first, then a byte of their places, first ones lowest.
 
-_SHIFTS = np.arange(0, BLOCK, 2, dtype=np.uint8)
+_SHIFTS = np.arange(0, 8, 2, dtype=np.uint8)
 
 
-def is_sparse(values: Array, axis: int) -> bool:
-    """Whether of each four of `values` along `axis`, in whole blocks, two at most are not 0."""
+def holds(name: str, values: Array, axis: int) -> bool:
+    """Whether weights of the compressed type `name`, whole blocks along `axis`, are just `values`:
+    two of each four at most are not 0, or all are numbers of a microscaling format."""
     rows = np.moveaxis(values, axis, -1)
-    if rows.shape[-1] % BLOCK:
+    if rows.shape[-1] % per_item(name):
         return False
-    return bool(((rows.reshape(*rows.shape[:-1], -1, 4) != 0).sum(-1) <= 2).all())
+    if name in SPARSE:
+        return bool(((rows.reshape(*rows.shape[:-1], -1, 4) != 0).sum(-1) <= 2).all())
+    kind, first = name.partition("_")[2], rows[(0,) * (rows.ndim - 1)]  # most end at the first row
+    return all(np.array_equal(microscaled(each, kind), each) for each in (first, rows))
 
 
 def _compressed(values: Array) -> Array:
     fours = values.reshape(*values.shape[:-1], -1, 4)
     places = np.sort(np.argsort(fours == 0, -1, "stable")[..., :2], -1)
     kept = np.take_along_axis(fours, places, -1)
-    shape = (*values.shape[:-1], values.shape[-1] // BLOCK)
+    shape = (*values.shape[:-1], values.shape[-1] // 8)
     bits = (places.reshape(*shape, 4).astype(np.uint8) << _SHIFTS).sum(-1, dtype=np.uint8)
     numbers = np.ascontiguousarray(kept).reshape(*shape, 4).view(np.uint8)
     packed = np.concatenate([numbers, bits[..., None]], -1)
@@ -89,6 +105,64 @@ def _decompressed(raw: Array, base: np.dtype[Any]) -> Array:
     fours = np.zeros((*places.shape[:-1], 4), base)
     np.put_along_axis(fours, places.astype(np.intp), numbers.reshape(places.shape), -1)
     return fours.reshape(*raw.shape[:-1], -1)
+
+
+# Microscaling formats (Open Compute Project, MX specification 1.0, 5 and 6.3): the byte behind 32
+# numbers is the exponent of their scale and 127; a scale is the power of two in the largest, over
+# that of the largest number of the element type, which is the limit of what is rounded to it.
+
+_ELEMENTS: dict[str, tuple[Any, int, float]] = {
+    "mxfp8": (ml_dtypes.float8_e4m3fn, 8, 448), "mxfp6": (ml_dtypes.float6_e2m3fn, 2, 7.5),
+    "mxfp4": (ml_dtypes.float4_e2m1fn, 2, 6), "mxint8": (np.int8, 6, 127),
+}  # fmt: skip
+"""Format -> element type, exponent of its largest number, and that number; of int8 in 64ths."""
+
+
+def microscaled(values: Array, kind: str) -> Array:
+    """The numbers of microscaling format `kind` next to `values`, whole blocks along the last axis,
+    in fp32."""
+    numbers, power = _scaled(values, kind)
+    made: Array = numbers.astype(np.float32) * _power_of_2(power)
+    return made.reshape(values.shape)
+
+
+def _scaled(values: Array, kind: str) -> tuple[Array, Array]:
+    """Numbers of the element type, 32 in a row, and the exponent of their scale."""
+    element, top, most = _ELEMENTS[kind]
+    blocks = values.astype(np.float32, copy=False).reshape(*values.shape[:-1], -1, 32)
+    power = np.frexp(abs(blocks).max(-1, keepdims=True, initial=0))[1] - 1 - top
+    power = np.clip(power, -127, 127)
+    steps = np.clip(blocks * _power_of_2(-power), -most, most)
+    return (np.rint(steps, out=steps) if element is np.int8 else steps).astype(element), power
+
+
+def _power_of_2(power: Array) -> Array:
+    made: Array = np.ldexp(np.float32(1), power)
+    return made
+
+
+def _encoded(values: Array, kind: str) -> Array:
+    numbers, power = _scaled(values, kind)
+    fours = numbers.view(np.uint8).reshape(*numbers.shape[:-1], 8, 4).astype("<u4")
+    joined = (fours << MX_BITS[kind] * _FOUR).sum(-1, dtype="<u4")[..., None].view(np.uint8)
+    packed = joined[..., : MX_BITS[kind] // 2].reshape(*power.shape[:-1], -1)
+    flat = np.concatenate([packed, (power + 127).astype(np.uint8)], -1)
+    return flat.reshape(*values.shape[:-1], -1)
+
+
+def _decoded(raw: Array, kind: str) -> Array:
+    bits = MX_BITS[kind]
+    items = raw.reshape(*raw.shape[:-1], -1, 4 * bits + 1)
+    joined = np.zeros((*items.shape[:-1], 8, 4), np.uint8)
+    joined[..., : bits // 2] = items[..., :-1].reshape(*items.shape[:-1], 8, -1)
+    codes = (joined.view("<u4") >> bits * _FOUR & (1 << bits) - 1).astype(np.uint8)
+    numbers = codes.reshape(*items.shape[:-1], 32).view(_ELEMENTS[kind][0]).astype(np.float32)
+    made: Array = numbers * _power_of_2(items[..., -1:].astype(np.int32) - 127)
+    return made.reshape(*raw.shape[:-1], -1)
+
+
+_FOUR = np.arange(4, dtype="<u4")
+"""Numbers that are packed together: in as many bytes as half of them has bits."""
 
 
 @cache

@@ -12,13 +12,19 @@ from __future__ import annotations
 SPARSE = {f"{base}_2of4": base for base in ("int8", "fp16", "bf16")}
 """Types of weights of which at most two in four along the reduction are not 0, and the types of
 what is left of them: of eight, memory holds four and a byte of their places."""
-BLOCK = 8
-"""Elements that lie in memory together, of such a type."""
+MX_BITS = {"mxfp8": 8, "mxfp6": 6, "mxfp4": 4, "mxint8": 8}
+"""Microscaling formats of the Open Compute Project, and the bits of a number: 32 numbers along the
+reduction (E4M3, E2M3, E2M1, int8) share a power of two, which has a byte."""
+MX = {f"{base}_{kind}": base for kind in MX_BITS for base in ("fp16", "bf16")}
+"""Types of weights in such a format, and the types that the array multiplies them as."""
+COMPRESSED = SPARSE | MX
+"""Types of weights that the array itself makes numbers of, and of which."""
 SIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8,
     "uint64": 8, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int4": 1, "uint4": 1, "fp8e4m3": 1,
     "fp8e5m2": 1, "int2": 1, "uint2": 1, "fp8e4m3fnuz": 1, "fp8e5m2fnuz": 1, "fp8e8m0": 1,
     "fp4e2m1": 1, "int8_2of4": 5, "fp16_2of4": 9, "bf16_2of4": 9,
+    **{name: 4 * MX_BITS[name.partition("_")[2]] + 1 for name in MX},
 }  # fmt: skip
 """Bytes of one element; of types of which several lie together, of those: 1 of types below a
 byte."""
@@ -54,7 +60,7 @@ def size_of(name: str) -> int:
 
 def per_item(name: str) -> int:
     """Elements of type `name` that lie together in `size_of` bytes of memory."""
-    return 2 if name in PACKED else BLOCK if name in SPARSE else 1
+    return 2 if name in PACKED else 8 if name in SPARSE else 32 if name in MX else 1
 
 
 def bytes_for(name: str, elements: int) -> int:
@@ -79,12 +85,12 @@ def accumulator_of(name: str) -> str:
 
 def product_type(name: str, weights: str = "") -> str:
     """The type whose matrix rate applies to products with a left operand of type `name`: signed and
-    unsigned share one, and sparse `weights` have their own."""
-    name = weights if weights in SPARSE else name
+    unsigned share one, and compressed `weights` have their own."""
+    name = weights if weights in COMPRESSED else name
     return {"uint8": "int8", "uint16": "int16"}.get(name, name)
 
 
 def multiplies(left: str, right: str) -> bool:
     """Whether engines have products of these types: of one, or of 16-bit integers by 8-bit ones."""
-    kinds = product_type(left), product_type(SPARSE.get(right, right))
+    kinds = product_type(left), product_type(COMPRESSED.get(right, right))
     return kinds[0] == kinds[1] or kinds == ("int16", "int8")

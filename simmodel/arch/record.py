@@ -6,6 +6,7 @@ JSON Schema, the compiler and the machine model read it.
 
 from __future__ import annotations
 
+import math
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -63,10 +64,19 @@ class FarMemory(FrozenModel):
 
 class Dram(FarMemory):
     """Off-chip memory that is read and written; where a machine has none, the SRAM of the system
-    beside it."""
+    beside it, or of the chip."""
 
     write_efficiency: Share = 1.0
     """The same as `read_efficiency` of long writes."""
+    on_chip: bool = False
+    """Whether it is SRAM of the chip in which weights are before an inference begins, and inputs
+    and outputs cross `host.bandwidth`. So is `shared` memory where a file has no `dram`."""
+
+    @property
+    def banks(self) -> Memory:
+        """It as SRAM of the chip."""
+        width = self.burst
+        return Memory(size=self.size, banks=self.channels, bank_width=width, alignment=width)
 
     def efficiency(self, *, write: bool) -> float:
         return self.write_efficiency if write else self.read_efficiency
@@ -132,6 +142,7 @@ class Memories(FrozenModel):
     """The memories of the machine, by role."""
 
     dram: Dram
+    """May be left out where `shared` memory of the chip takes its place."""
     local: Memory
     """Per core: feature maps, and weights where there is no separate weight memory."""
     shared: SharedMemory | None = None
@@ -165,6 +176,10 @@ class Memories(FrozenModel):
         }  # fmt: skip
         return {role: memory for role, memory in found.items() if memory is not None}
 
+    def srams(self) -> dict[str, Memory]:
+        """The same with that in the place of DRAM where it is on the chip, as `shared`."""
+        return ({"shared": self.dram.banks} if self.dram.on_chip else {}) | self.on_chip()
+
 
 class Matrix(FrozenModel):
     """The matrix engine: a systolic array, or a cube of dot products."""
@@ -193,7 +208,8 @@ class Matrix(FrozenModel):
     """MACs per cell and cycle, by element type; a type that is missing is not supported. int16: of
     activations of 16 bits by weights of 8. int8_2of4, fp16_2of4, bf16_2of4: by constant weights of
     which at most two in four along the reduction are not 0, those that are multiplied by 0 counted;
-    memories hold two values and their places for four."""
+    memories hold two values and their places for four. fp16_mxfp4 and the like (mxfp8, mxfp6,
+    mxint8; bf16): by constant weights in a microscaling format, 32 of which share a scale."""
     units: PositiveInt = 1
     """Engines of this kind in each core, all alike, each with a queue of its own; they share the
     work of a tile."""
@@ -574,6 +590,16 @@ class Arch(FrozenModel):
         """DRAM latency in cycles."""
         return self.far_latencies["dram"]
 
+    def host_cycles(self, ports: int) -> int:
+        """Cycles before the accelerator begins an inference with so many bytes of inputs and
+        outputs: what the host does for it, moving these included where there is no DRAM."""
+        moved = ports if self.memories.dram.on_chip else 0
+        return self.host.per_inference.cycles(self.clock) + self.host_transfer(moved)
+
+    def host_transfer(self, size: int) -> int:
+        """Cycles in which so many bytes go from or to the host."""
+        return math.ceil(size / self.host.bandwidth.at(self.clock))
+
     @property
     def constants(self) -> str:
         """Role of the memory in which constants lie."""
@@ -623,7 +649,7 @@ class Arch(FrozenModel):
         shared = self.memories.shared
         if role in OFF_CHIP:
             return 1
-        return self.core_count if role != "shared" or shared is None else self.scopes(shared.level)
+        return self.core_count if role != "shared" else self.scopes(shared.level) if shared else 1
 
     def copy_engine(self, source: str, target: str) -> str | None:
         """Name of the first copy engine that moves data from role `source` to role `target`."""

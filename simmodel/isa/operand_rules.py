@@ -17,9 +17,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from simmodel.arch.dtype import limits
 from simmodel.arch.element_types import (
-    BLOCK,
+    COMPRESSED,
     SIZES,
-    SPARSE,
     accumulator_of,
     is_float,
     multiplies,
@@ -60,7 +59,7 @@ def sound(operand: Operand) -> Breaches:
     scale, zero = operand.scale, operand.zero
     if scale is not None and not 0 < scale < math.inf:
         yield "parameter", f"scale {scale}, expected a positive number"
-    real = is_float(operand.dtype) or operand.dtype in SPARSE
+    real = is_float(operand.dtype) or operand.dtype in COMPRESSED
     low, high = (0, 0) if real else limits(operand.dtype)
     if not low <= zero <= high:
         yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
@@ -109,8 +108,9 @@ def alike(dst: Operand, **operands: Operand | None) -> Breaches:
 
 def multiplied(a: Operand, w: Operand, **sums: Operand | None) -> Breaches:
     """Factors of types that nothing multiplies, and `sums` that are not of the accumulator's."""
-    if w.dtype in SPARSE and w.shape[-2] % BLOCK:
-        yield "shape", f"w has {w.shape[-2]} channels of {w.dtype}, expected multiples of {BLOCK}"
+    if w.dtype in COMPRESSED and w.shape[-2] % w.per_item:
+        known = f"expected multiples of {w.per_item}"
+        yield "shape", f"w has {w.shape[-2]} channels of {w.dtype}, {known}"
     if not multiplies(a.dtype, w.dtype):
         yield "type", f"a is {a.dtype} and w {w.dtype}, expected one type, or int16 and int8"
     for name, operand in sums.items():

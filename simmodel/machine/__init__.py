@@ -6,7 +6,7 @@ stands in tests/simmodel/test_laws.py.
 1.  CLOCK. Time is whole core-clock cycles from 0. What happens in one cycle happens in order of
     insertion, so two runs of a program give the same trace.
 2.  ISSUE. The front end issues instructions in stream order. The first is issued in cycle 0, or
-    when host.per_inference is over, each next one `interval` cycles later, where interval = max(1 /
+    when the host is ready (15), each next one `interval` cycles later, where interval = max(1 /
     issue_width, bytes of the instruction / fetch bandwidth). These bytes are instruction_bytes or,
     where a machine says instead how fields are packed (`encoding`), what the fields take. With
     `bundle` neighbours of different engines in straight-line code are one word: they are issued in
@@ -72,7 +72,8 @@ stands in tests/simmodel/test_laws.py.
     `Deadlock`, which lists every waiting queue head and front end.
 15. HOST. One host serves all cores, in the order in which they issued; its calls wait for and
     signal tokens of the core that issued them. Before the first instruction it is busy for
-    host.per_inference, and all engines wait for it (`core`).
+    host.per_inference and, where the memory in DRAM's place is on the chip, for the bytes of all
+    inputs and outputs at host.bandwidth; all engines wait for it (`core`).
 16. SIGNALS BETWEEN CORES. An instruction may give tokens of other cores too (`notifies`), as often
     as it runs. They are visible `front_end.signal` after the cycle in which it ends; whoever waits
     for one waits for another core. Order is that of the giver's queue: of two notices the first

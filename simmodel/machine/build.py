@@ -25,9 +25,10 @@ from simmodel.program.program import Origin, Program
 class Machine:
     """One chip, ready to run one program once."""
 
-    def __init__(self, arch: Arch, trace: bool = False) -> None:
+    def __init__(self, arch: Arch, trace: bool = False, begin: int = 0) -> None:
+        """`begin`: the cycle in which the accelerator does, as the host was at work before."""
         self.arch = arch
-        self.env = Clock(arch.host.per_inference.cycles(arch.clock))
+        self.env = Clock(begin)
         self.engine_names = (*arch.engines(), HOST)
         self.recorder = array("q") if trace else None
         """Of each ended instruction: core whose stream it is of, site, occurrence, cycles of issue,

@@ -258,7 +258,7 @@ def simulate(program: Program, arch: Arch, trace: bool = False, skip: bool = Tru
     # where all that a compiler holds is looked through.
     gc.disable()
     try:
-        machine = Machine(arch, trace)
+        machine = Machine(arch, trace, arch.host_cycles(program.port_bytes))
         machine.connect(program)
         if skip:
             watch_loops(machine, program.expanded)

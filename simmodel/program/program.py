@@ -176,6 +176,11 @@ class Program:
         sizes = {port.shape[port.batch] for port in self.inputs if port.batch is not None}
         return sizes.pop() if len(sizes) == 1 else 1
 
+    @property
+    def port_bytes(self) -> int:
+        """Bytes of inputs and outputs."""
+        return sum(port.operand.bytes for port in (*self.inputs, *self.outputs))
+
     @cached_property
     def digests(self) -> tuple[str, ...]:
         """Hashes of its constants."""

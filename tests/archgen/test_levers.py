@@ -68,6 +68,15 @@ def test_the_engine_that_all_wait_for_comes_first(slow: tuple[Study, list[Lever]
     assert any("which saves" in each and "simulated on the changed" in each for each in said)
 
 
+def test_what_the_host_does_before_an_inference_is_its_time(tmp_path: Path) -> None:
+    arch = variant({"host.per_inference": "1 ms", "name": "slow-host"})
+    _, changes, own = found(arch, conv_net(tmp_path / "net.onnx"))
+    assert own.share("host") > 0.5
+    assert changes[0].title == "a host twice as quick, at half the latency"
+    assert changes[0].gain == pytest.approx(own.share("host") / 2, abs=0.05)
+    assert "the host's operators on the machine" not in [lever.title for lever in changes]
+
+
 def test_late_data_is_that_of_all_memories_off_chip() -> None:
     fields = [rule.on(load_arch("ethos-u55-256-flash")) for rule in RULES]
     late = [each for each in fields if "memories.dram.latency" in each]

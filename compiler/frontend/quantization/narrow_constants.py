@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from compiler.frontend.rewrite import Array, const, input_of, int_attr, ints_attr, is_op, required
 from simmodel.arch.dtype import NAMES, NUMPY
-from simmodel.arch.element_types import SPARSE, bytes_for, is_float, per_item, size_of
+from simmodel.arch.element_types import COMPRESSED, bytes_for, is_float, per_item, size_of
 
 UNITS = 8
 """Units into which a tile is cut at least, where its blocks let it."""
@@ -50,9 +50,9 @@ class Narrow:
     """Element type on chip, where the copy engine widens a part of the way; empty: `dtype`."""
 
     @property
-    def sparse(self) -> bool:
-        """Whether zeros are left out, and the array reads it as it is."""
-        return self.dtype in SPARSE
+    def compressed(self) -> bool:
+        """Whether the array reads it as it is: without zeros, or in a microscaling format."""
+        return self.dtype in COMPRESSED
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ class Narrow:
             item: bytes of a wide number.
         """
         elements, landing = math.prod(sizes), self.landing or self.dtype
-        if self.sparse:  # for all of it, as tiles that are no whole blocks come with their zeros
+        if self.compressed:  # for all of it, as tiles that are no whole blocks come as they are
             return 0, 0, 0, elements * item
         slack = _packed_bytes(landing, elements // sizes[row] * self.unit(row, sizes[row]))
         scales = _up(elements * item + slack)

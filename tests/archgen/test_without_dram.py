@@ -1,0 +1,118 @@
+"""Machines without DRAM: weights are on the chip before an inference, inputs come from the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from networks import Net, check
+
+from archgen.energy.costs import costs_of
+from archgen.schema import ArchError, load_arch
+from archgen.schema.rewritten import peaks
+from compiler.errors import DoesNotFit
+from simmodel.arch.record import Arch
+from simmodel.isa import HOST
+from simmodel.metrics import measure
+
+TEXT = """
+name: resident
+clock: 500 MHz
+types: [int8]
+cores: 2
+memories:
+  shared: {level: chip, size: SIZE, banks: 8, bank_width: 16 B, latency: 8 cycles}
+  local: {size: 64 KiB, banks: 4, bank_width: 16 B}
+matrix: {kind: cube, rows: 4, cols: 8, depth: 8, writeback: [bias, clip, requantize]}
+vector: {lanes: 16, types: [int8, uint8, int32, fp32]}
+copy:
+  load: {from: shared, to: local, bandwidth: 32 B/cycle, broadcast: true}
+  store: {from: local, to: [shared], bandwidth: 32 B/cycle}
+links:
+  noc: {from: [shared], to: local, bandwidth: 64 B/cycle}
+host: {bandwidth: 1 GB/s}
+energy: {node: 16 nm}
+"""
+
+
+def resident(folder: Path, size: str = "1 MiB", **parts: str) -> Arch:
+    """The machine of `TEXT`, with lines put in the place of others."""
+    text = TEXT.replace("SIZE", size)
+    for old, new in parts.items():
+        (line,) = (line for line in text.splitlines() if line.strip().startswith(f"{old}:"))
+        text = text.replace(line, new)
+    path = folder / "resident.yaml"
+    path.write_text(text)
+    return load_arch(path)
+
+
+def network() -> onnx.ModelProto:
+    """x (4 x 64) -> 96 -> 32, in fp32 outside."""
+    net = Net(quantized=True, seed=3)
+    x = net.input(4, 64)
+    hidden = net.op("Relu", net.op("MatMul", x, net.weight(64, 96)))
+    return net.model(net.op("MatMul", hidden, net.weight(96, 32)))
+
+
+def test_shared_memory_takes_the_place_of_dram(tmp_path: Path) -> None:
+    arch = resident(tmp_path)
+    dram = arch.memories.dram
+    assert dram.on_chip and arch.memories.shared is None and arch.energy.dram == "sram"
+    assert (dram.size, dram.channels, dram.burst, arch.dram_latency) == (1 << 20, 8, 16, 8)
+    assert arch.dram_bytes_per_cycle == 8 * 16
+    assert (
+        arch.copy_["load"].from_ == arch.copy_["store"].to == arch.links["noc"].from_ == ("dram",)
+    )
+    assert peaks(arch).on_chip == (1 << 20) + 2 * 64 * 1024
+    costs = costs_of(arch)
+    assert costs.area.parts["shared"].value > costs.area.parts["local"].value
+    assert "dram" not in costs.area.parts  # no interface
+    assert costs.read["dram"].value < 16  # pJ a byte of some kind of DRAM is 32 and more
+
+
+def test_inputs_and_outputs_cross_the_host_and_weights_do_not(tmp_path: Path) -> None:
+    arch = resident(tmp_path)
+    behind = arch.model_copy(update={"memories": arch.memories.model_copy(
+        update={"dram": arch.memories.dram.model_copy(update={"on_chip": False})}
+    )})  # fmt: skip
+    found, plain = (check(network(), each, "int8") for each in (arch, behind))
+    # 1 GB/s is 2 B a cycle: 4 x 64 + 4 x 32 numbers of fp32.
+    moved = 4 * (4 * 64 + 4 * 32)
+    program = found.compiled.program
+    assert program.port_bytes == moved
+    assert found.trace.cycles == plain.trace.cycles + moved // 2
+    assert found.trace.busy(HOST) == moved // 2
+    figures = measure(found.trace, program, arch)
+    weights = sum(constant.data.nbytes for constant in program.constants)
+    assert figures.load_once_ms == pytest.approx(weights / 2 / 500e6 * 1e3)
+    assert measure(plain.trace, plain.compiled.program, behind).load_once_ms == 0
+
+
+def test_what_does_not_fit_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(DoesNotFit) as refused:
+        check(network(), resident(tmp_path, "8 KiB"), "int8")
+    text = str(refused.value)
+    assert "on-chip memory needs" in text and "has 8 KiB: constants" in text
+    assert "memories.shared.size of at least" in text and "memories.dram, for what" in text
+
+
+def test_a_file_needs_one_memory_for_all(tmp_path: Path) -> None:
+    local = "  local: {size: 64 KiB}"
+    for shared in ("", "  shared: {level: cluster, size: 1 MiB}", "  shared: {size: many}"):
+        with pytest.raises(ArchError) as wrong:
+            resident(tmp_path, shared=shared, local=local)
+        assert "memories" in str(wrong.value) and "`shared` memory of the chip" in str(wrong.value)
+
+
+def test_the_link_to_the_host_is_stated(tmp_path: Path) -> None:
+    with pytest.raises(ArchError, match=r"host.bandwidth: expected: without DRAM inputs"):
+        resident(tmp_path, host="host: {latency: 1 us}")
+
+
+def test_engines_do_not_compute_on_what_is_in_the_place_of_dram(tmp_path: Path) -> None:
+    with pytest.raises(ArchError, match="'shared' is in the place of DRAM"):
+        resident(tmp_path, vector="vector: {lanes: 16, reads: [local, shared]}")
+    stated = "energy: {node: 16 nm, memories: {shared: {read: 2 pJ/B, area: 1 mm2}}}"
+    costs = costs_of(resident(tmp_path, energy=stated))
+    assert costs.read["dram"].value == 2 and costs.area.parts["shared"].value == 1
