@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
 from compiler import api
+from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
 from simmodel.execute import EVERYTHING, Host, Run, Skip, run
 from simmodel.isa import HOST
@@ -27,7 +27,6 @@ from simmodel.program.program import Probe, Program
 from simmodel.trace import OriginTrace, Trace
 from simmodel.waterfall import Waterfall, waterfall
 
-Array = NDArray[Any]
 Judge = Callable[[Program, Arch], Trace]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.base import OFF_CHIP
-from simmodel.arch.dtype import NUMPY, pack, unpack
+from simmodel.arch.dtype import NUMPY, Array, pack, unpack
 from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
@@ -30,7 +30,6 @@ from simmodel.program.program import Constant, Place, Port, Probe, Program, plac
 from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
 from simmodel.verify.overlap import legal_edges, touched_ends
 
-Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 Host = Callable[[bytes, list[Array]], list[Array]]
 """Runs a payload of the program on inputs and returns its outputs."""

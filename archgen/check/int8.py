@@ -18,12 +18,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import version_converter
 from onnxruntime.quantization import QuantType
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
@@ -36,8 +35,8 @@ from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
 from archgen.zoo.shapes import attribute, copied, known_shapes
 from compiler.api import Load
+from simmodel.arch.dtype import Array
 
-Array = NDArray[Any]
 Sample = dict[str, Array]
 Calibrated: TypeAlias = tuple[onnx.ModelProto, Sequence[Sample]]
 """A network at some length, and the samples that it is calibrated on."""

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
@@ -45,9 +44,8 @@ from compiler.api import (
     set_inside,
     with_all_numbers,
 )
+from simmodel.arch.dtype import Array
 from simmodel.errors import HostFailed, NoPayload
-
-Array = NDArray[Any]
 
 # Initializers of at most so many elements stay in the model: shapes, axes, scales.
 _SMALL = 1024

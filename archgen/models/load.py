@@ -24,7 +24,6 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 from onnx import (
     TensorProto,
     checker,
@@ -44,6 +43,7 @@ from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
 from compiler import api
 from compiler.api import at_node, operator_name
+from simmodel.arch.dtype import Array
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
@@ -387,7 +387,6 @@ def _bytes_outside(tensor: TensorProto, folder: Path) -> int:
 
 # Arrays by name in .npz files: samples, inputs, outputs.
 
-Array = NDArray[Any]
 _SUFFIX = ".npy"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 

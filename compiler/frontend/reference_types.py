@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from simmodel.arch.dtype import Array
 
 # Types, shapes and small numbers of values, as ONNX writes them.
 
@@ -83,7 +83,6 @@ def outside(op_type: str, domain: str) -> str | None:
 
 # ONNX's own evaluator, where ONNX Runtime has no kernel.
 
-Array = NDArray[Any]
 
 NOT_A_FUNCTION = CHANCE | {"Dropout"}
 """Operators that give another value at each run."""
