@@ -42,7 +42,7 @@ from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
 from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
-from simmodel.execute import EVERYTHING
+from simmodel.execute import run
 from simmodel.machine.run import simulate, traced
 from simmodel.metrics import Metrics, measure
 from simmodel.program.encoding import codes
@@ -297,4 +297,4 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
         check_open(program)
         program = specialize(program, lengths_of(program, shapes))
         verify(program, arch)
-    return STANDARD.execute(program, inputs, arch, run_node, (), EVERYTHING).outputs
+    return run(program, inputs, arch, run_node).outputs

@@ -35,7 +35,7 @@ from onnx import (
 
 from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
-from archgen.models.damage import damage, data_damage
+from archgen.models.damage import damages, data_damage
 from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
@@ -261,8 +261,7 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
         raise ModelError(f"{label} is not an ONNX model: it has no graph or no operator set")
     if not graph.output:
         raise ModelError(f"{label} has a graph without outputs")
-    found = damage(proto)
-    if found is not None:
+    if found := next(damages(proto), None):
         raise ModelError(f"{label} is damaged: {found}; export it again")
     if proto.ir_version > NEWEST_IR:
         raise ModelError(
