@@ -15,12 +15,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import onnx
 import pandas as pd
-from numpy.typing import NDArray
 
 from archgen.check.reference import run_node
 from archgen.comparison.comparison import StudyComparison, compare
@@ -41,8 +40,9 @@ from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import estimate, study
 from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
+from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
-from simmodel.execute import EVERYTHING
+from simmodel.execute import run
 from simmodel.machine.run import simulate, traced
 from simmodel.metrics import Metrics, measure
 from simmodel.program.encoding import codes
@@ -87,8 +87,6 @@ __all__ = [
     "study",
     "write_assembly",
 ]
-
-Array = NDArray[Any]
 
 
 def load_model(
@@ -299,4 +297,4 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
         check_open(program)
         program = specialize(program, lengths_of(program, shapes))
         verify(program, arch)
-    return STANDARD.execute(program, inputs, arch, run_node, (), EVERYTHING).outputs
+    return run(program, inputs, arch, run_node).outputs

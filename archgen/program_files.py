@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from archgen.process.files import write_atomically, write_text
 from archgen.schema.tree import guess
 from archgen.studies.schedule_transfer import fields_of
-from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.dtype import NAMES, NUMPY, Array
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
@@ -136,7 +136,6 @@ def _member(name: str) -> str:
     return spelled.replace("/", r"\u002f") if leads_out(name) else spelled
 
 
-Array = NDArray[Any]
 SUFFIX = ".npu"
 """What files of loadables end in."""
 _SHOWN = 5

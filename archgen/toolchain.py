@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from numpy.typing import NDArray
 
 from archgen.process.start import collecting_rarely
 from archgen.scheduling import DEFAULT, Scheduling
 from compiler import api
+from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
-from simmodel.execute import EVERYTHING, Host, Run, Skip, run
+from simmodel.execute import Host, Run, Skip, run
 from simmodel.isa import HOST
 from simmodel.machine.run import traced
 from simmodel.metrics import Metrics, measure
@@ -28,7 +28,6 @@ from simmodel.program.program import Probe, Program
 from simmodel.trace import OriginTrace, Trace
 from simmodel.waterfall import Waterfall, waterfall
 
-Array = NDArray[Any]
 Judge = Callable[[Program, Arch], Trace]
 
 
@@ -185,15 +184,7 @@ def _host_rows(nodes: Iterable[api.HostNode]) -> list[dict[str, str]]:
     return [{"node": n.origin, "operator": n.kind, "reason": n.reason} for n in nodes]
 
 
-def execute(
-    program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host, probes: Sequence[Probe],
-    skip: Skip = EVERYTHING,
-) -> Run:  # fmt: skip
-    """Outputs and probed values, in the executor's own order of instructions."""
-    return run(program, inputs, arch, host, None, probes, skip)
-
-
-STANDARD = Toolchain(api.prepared, compile_request, execute, traced, measure, tries=True, anew=True)
+STANDARD = Toolchain(api.prepared, compile_request, run, traced, measure, tries=True, anew=True)
 _unskipped = partial(traced, skip=False)
 UNSKIPPED = replace(
     STANDARD, compile=partial(compile_request, judge=_unskipped), simulate=_unskipped

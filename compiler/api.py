@@ -72,7 +72,13 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
     from compiler.explain.rejected import Choice, RejectedOption
     from compiler.explain.report import Constants, GroupReport, report, working_set
     from compiler.frontend.operators.functions import compute_own, is_own
-    from compiler.frontend.reference_types import evaluated, evaluator, lacks_kernel
+    from compiler.frontend.reference_types import (
+        RUNTIME_ERRORS,
+        evaluated,
+        evaluator,
+        lacks_kernel,
+        session_options,
+    )
     from compiler.frontend.stored_tensors import (
         content_of,
         is_outside,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.base import OFF_CHIP
-from simmodel.arch.dtype import NUMPY, pack, unpack
+from simmodel.arch.dtype import NUMPY, Array, pack, unpack
 from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
@@ -30,7 +30,6 @@ from simmodel.program.program import Constant, Place, Port, Probe, Program, plac
 from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
 from simmodel.verify.overlap import legal_edges, touched_ends
 
-Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 Host = Callable[[bytes, list[Array]], list[Array]]
 """Runs a payload of the program on inputs and returns its outputs."""
@@ -99,12 +98,12 @@ def execute(
     order: Choose | None = None,
 ) -> dict[str, Array]:
     """The outputs of `run`."""
-    return run(program, inputs, arch, host, order).outputs
+    return run(program, inputs, arch, host, order=order).outputs
 
 
 def run(
     program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host | None = None,
-    order: Choose | None = None, probes: Sequence[Probe] = (), skip: Skip = EVERYTHING,
+    probes: Sequence[Probe] = (), skip: Skip = EVERYTHING, order: Choose | None = None,
 ) -> Run:  # fmt: skip
     """Prepare to execute `program`.
 
@@ -112,10 +111,10 @@ def run(
         program: a verified program for `arch`.
         inputs: one array for each input port, in the port's shape.
         host: runs the payloads of host calls; needed when there are any.
-        order: picks the queue that goes on (`simmodel.verify.happens_before.random_order`);
-            default: a fixed order.
         probes: values to read as soon as they are complete; their bytes may be used again later.
         skip: what is not executed.
+        order: picks the queue that goes on (`simmodel.verify.happens_before.random_order`);
+            default: a fixed order.
 
     Raises:
         Stuck: nothing can go on; the message says who waits for what.

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
@@ -31,10 +30,10 @@ from archgen.schema import load_arch
 from archgen.schema.load import locate
 from archgen.zoo.shapes import copied, port_of
 from compiler import api
+from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 
-Array = NDArray[Any]
 Inputs = Mapping[str, Any] | Sequence[Any] | Array
 """Arrays by name, in the order of the model's inputs, or the only one."""
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnxruntime.quantization.calibrate import TensorData
 
@@ -22,8 +20,8 @@ from archgen.check.quantizer_input import PRODUCTS
 from archgen.check.reference import Detached, detached, sample_sets
 from archgen.models.roles import infer_roles
 from archgen.zoo.shapes import copied, without_data
+from simmodel.arch.dtype import Array
 
-Array = NDArray[Any]
 Sample = dict[str, Array]
 _STEPS, _FEW_STEPS = 32, 8
 _LARGE = 1 << 26

@@ -18,12 +18,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import version_converter
 from onnxruntime.quantization import QuantType
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
@@ -31,13 +30,12 @@ from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 from archgen.check import quantizer_input
 from archgen.check.calibration import Ranges, give_states_one_scale, observed, touched
 from archgen.check.linear_quantizer import LinearQuantizer
-from archgen.check.reference import ORT_ERRORS
 from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
 from archgen.zoo.shapes import attribute, copied, known_shapes
-from compiler.api import Load
+from compiler.api import RUNTIME_ERRORS, Load
+from simmodel.arch.dtype import Array
 
-Array = NDArray[Any]
 Sample = dict[str, Array]
 Calibrated: TypeAlias = tuple[onnx.ModelProto, Sequence[Sample]]
 """A network at some length, and the samples that it is calibrated on."""
@@ -53,7 +51,7 @@ _UNSCALED = "not finite, or so large that no scale fits them"
 _UNUSED_SCALE = {"scale": np.array(1, np.float32), "zero_point": np.array(0, np.int8)}
 """Keeps the quantizer from computing one, which it does also for what it shall leave alone."""
 _QUANTIZER_ERRORS = (
-    *(*ORT_ERRORS, version_converter.ConvertError, ValueError, RuntimeError, NotImplementedError),
+    *(*RUNTIME_ERRORS, version_converter.ConvertError, ValueError, RuntimeError),
     *(AssertionError, LookupError, TypeError, AttributeError),
 )
 """What ONNX Runtime's quantizer is known to end in; the latter where it meets its own bugs."""
@@ -144,7 +142,7 @@ def raise_refusals(mistake: BaseException) -> None:
 def _error_line(mistake: BaseException) -> str:
     """The first line of an error, with its kind where that says more."""
     line = next(iter(str(mistake).strip().splitlines()), "no reason given")
-    spoken = isinstance(mistake, (*ORT_ERRORS, ValueError, RuntimeError))
+    spoken = isinstance(mistake, (*RUNTIME_ERRORS, ValueError, RuntimeError))
     return line if spoken else f"{type(mistake).__name__}: {line}"
 
 

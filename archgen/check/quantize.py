@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from archgen.check.calibration import calibration_sets
@@ -28,8 +27,7 @@ from archgen.models.load import ModelError, SourceModel, outlines
 from archgen.process.files import remembered
 from archgen.zoo.shapes import attribute, copied
 from compiler.api import Load, hides_products, with_all_numbers
-
-Array = NDArray[Any]
+from simmodel.arch.dtype import Array
 
 # Changes when the recipe does, so that cached models of an older one are not used.
 _RECIPE = 14

@@ -20,7 +20,13 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_conv
 from onnx.reference import ReferenceEvaluator
 
 from archgen.zoo.shapes import attribute, copied, known_shapes
-from compiler.api import Load, hides_products, in_standard_operators, numbers_in
+from compiler.api import (
+    Load,
+    hides_products,
+    in_standard_operators,
+    numbers_in,
+    session_options,
+)
 
 # What of a network is quantized already, and stays as it is when the rest is quantized.
 
@@ -193,8 +199,6 @@ def _dequantized(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set
 _PER_CHANNEL_OPSET = 13
 _FREE_INITIALIZERS = 4
 """The first IR version whose initializers need not be inputs."""
-_FATAL = 4
-"""Severity of what ONNX Runtime logs: errors alone."""
 
 
 def folded(
@@ -240,11 +244,9 @@ def _rewritten(proto: onnx.ModelProto, directory: Path) -> onnx.ModelProto:
     """``proto`` after ONNX Runtime's basic rewriting: BatchNormalization folded into Conv, shape
     arithmetic computed. MatMul and Add stay apart, as in the source, and it quantizes nothing in a
     way of its own."""
-    options = onnxruntime.SessionOptions()
+    options = session_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(directory / "folded.onnx")
-    options.log_severity_level = _FATAL
-    options.intra_op_num_threads = 1
     onnxruntime.InferenceSession(
         proto.SerializeToString(),
         options,
@@ -374,11 +376,8 @@ def _tell_foreign_types(proto: onnx.ModelProto) -> None:
     outputs = [onnx.ValueInfoProto(name=name) for node in foreign for name in node.output if name]
     if not outputs:
         return
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = _FATAL
     session = onnxruntime.InferenceSession(
-        copied(proto, output=outputs).SerializeToString(), options,
+        copied(proto, output=outputs).SerializeToString(), session_options(),
         providers=["CPUExecutionProvider"],
     )  # fmt: skip
     proto.graph.value_info.extend(

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from archgen.check.exact_products import serialized_with_exact_products, with_exact_products
 from archgen.models.damage import called
@@ -34,6 +33,7 @@ from archgen.process.guard import is_refusal
 from archgen.process.steps import step
 from archgen.zoo.shapes import copied, names_read, port_of, without_initializers
 from compiler.api import (
+    RUNTIME_ERRORS,
     OperatorFailed,
     compute_own,
     evaluated,
@@ -42,26 +42,15 @@ from compiler.api import (
     is_own,
     lacks_kernel,
     numbers_in,
+    session_options,
     set_inside,
     with_all_numbers,
 )
+from simmodel.arch.dtype import Array
 from simmodel.errors import HostFailed, NoPayload
-
-Array = NDArray[Any]
 
 # Initializers of at most so many elements stay in the model: shapes, axes, scales.
 _SMALL = 1024
-_FATAL = 4
-"""Severity of what ONNX Runtime logs: what else it has to say stands in its exceptions."""
-
-ORT_ERRORS = (
-    ort_errors.Fail,
-    ort_errors.InvalidArgument,
-    ort_errors.InvalidGraph,
-    ort_errors.InvalidProtobuf,
-    ort_errors.NotImplemented,
-    ort_errors.RuntimeException,
-)
 
 
 def run_reference(
@@ -135,7 +124,7 @@ class Detached:
         try:
             self._session = self._session or _detached_session(light, proto)
             results = self._session(names, feeds)
-        except (*ORT_ERRORS, ValueError) as mistake:
+        except (*RUNTIME_ERRORS, ValueError) as mistake:
             if is_refusal(mistake):
                 raise MemoryError(str(mistake)) from mistake
             why = _refused(proto, mistake)
@@ -235,9 +224,9 @@ def lacks_kernels(proto: onnx.ModelProto) -> bool:
     """Whether ONNX Runtime knows the operators of ``proto``, but not in its element types."""
     try:
         _detached_session(detached(proto), proto)
-    except ort_errors.NotImplemented:
+    except native.NotImplemented:
         return True
-    except (*ORT_ERRORS, ValueError):
+    except (*RUNTIME_ERRORS, ValueError):
         return False  # said where the model is run
     return False
 
@@ -257,7 +246,7 @@ def _detached_session(
     ports = {port.name for port in light.graph.input}
     light = copied(light, initializer=(t for t in light.graph.initializer if t.name not in fed))
     light.graph.input.extend(port_of(n, fed[n]) for n in fed if n not in ports)
-    options = _options()
+    options = session_options()
     options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
     held = {
         name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(values, tensor.data_type)
@@ -384,18 +373,6 @@ def _pack_arrays(values: Mapping[str, Array]) -> bytes:
 # Sessions.
 
 
-def _options() -> onnxruntime.SessionOptions:
-    """One thread, no rewriting: the same bytes everywhere. Nodes run in the order of the file, so
-    that what is read at once is held no longer."""
-    options = onnxruntime.SessionOptions()
-    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = _FATAL
-    return options
-
-
 @lru_cache(maxsize=512)
 def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
     """ONNX Runtime, or ONNX's own evaluator where it has no kernel."""
@@ -405,11 +382,11 @@ def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
     compute: Callable[[Mapping[str, Array]], list[Array]]
     try:
         session = onnxruntime.InferenceSession(
-            exact, _options(), providers=["CPUExecutionProvider"]
+            exact, session_options(), providers=["CPUExecutionProvider"]
         )
         ports = {port.name: _NUMPY_TYPES.get(port.type) for port in session.get_inputs()}
         compute = partial(session.run, None)
-    except ORT_ERRORS as why:
+    except RUNTIME_ERRORS as why:
         if is_refusal(why):
             raise
         if not lacks_kernel(why):
@@ -430,7 +407,7 @@ def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
         }
         try:
             return compute(feeds)
-        except (*ORT_ERRORS, ValueError) as why:
+        except (*RUNTIME_ERRORS, ValueError) as why:
             if is_refusal(why):
                 raise
             raise HostFailed(_failure(why, what)) from why

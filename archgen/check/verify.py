@@ -34,16 +34,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
 from archgen.check.reference import Detached, content_key, detached, reads_of, submodel
 from archgen.zoo.shapes import bodies
 from compiler import api
 from compiler.api import numbers_in
-from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.dtype import NAMES, NUMPY, Array
 from simmodel.arch.element_types import EPSILON
 
-Array = NDArray[Any]
 Arrays = tuple[Array | None, ...]
 Kept = Callable[[str, Callable[[], Arrays]], Arrays]
 SHOWN = 3

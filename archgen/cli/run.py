@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from archgen import program_files
 from archgen.api import commands, execute, simulate
@@ -31,7 +29,7 @@ from archgen.process.guard import ResourceLimits
 from archgen.program_files import Loaded, load, matched, read, shown
 from archgen.scheduling import OptionError
 from archgen.schema import load_arch, shipped_names
-from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.arch.dtype import NAMES, NUMPY, Array
 from simmodel.arch.record import Encoding
 from simmodel.errors import HostFailed, NoPayload, NoSuchRow
 from simmodel.isa import Loop
@@ -42,8 +40,6 @@ from simmodel.program.loadable import LoadableError
 from simmodel.program.program import Program
 from simmodel.program.sizes import LengthError, lengths_of, most, specialize
 from simmodel.verify import VerifyError, verify
-
-Array = NDArray[Any]
 
 
 @click.command(cls=EveryMistake)

@@ -189,14 +189,9 @@ class LintedMachine:
         fields = {"mac": "matrix.cols", "vector": "vector.lanes", "other": "energy"}
         return fields.get(self.largest_part, f"memories.{self.largest_part}.size")
 
-    @property
-    def energies(self) -> Mapping[str, UncertainValue]:
-        """Energies by the fields that may state them."""
-        return self.costs.by_field
-
     @cached_property
     def tabled(self) -> Mapping[str, UncertainValue]:
-        """The same by the table alone."""
+        """Energies by the fields that may state them, by the table alone."""
         given = self.arch.energy
         kept = {name: getattr(given, name) for name in ("node", "voltage", "dram")}
         return costs_of(self.arch.model_copy(update={"energy": type(given)(**kept)})).by_field

@@ -32,11 +32,6 @@ Versions = Mapping[str, int]
 """Operator sets by domain."""
 
 
-def damage(proto: onnx.ModelProto) -> str | None:
-    """The first damage that is found, in words; None: there is none."""
-    return next(_damages(proto), None)
-
-
 def data_damage(tensor: TensorProto, outside: int | None = None) -> str | None:
     """What is wrong with how much data `tensor` holds itself, or as bytes of a file `outside`;
     None: it is what its shape says."""
@@ -56,7 +51,8 @@ def data_damage(tensor: TensorProto, outside: int | None = None) -> str | None:
     return f"holds {held} {what} of data, and its shape {list(tensor.dims)} takes {wanted}"
 
 
-def _damages(proto: onnx.ModelProto) -> Iterator[str]:
+def damages(proto: onnx.ModelProto) -> Iterator[str]:
+    """What is damaged, in words."""
     versions = _versions(proto.opset_import)
     yield from _graph_damages(proto.graph, versions)
     for function in proto.functions:

@@ -24,7 +24,6 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 from onnx import (
     TensorProto,
     checker,
@@ -36,7 +35,7 @@ from onnx import (
 
 from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
-from archgen.models.damage import damage, data_damage
+from archgen.models.damage import damages, data_damage
 from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
@@ -50,6 +49,7 @@ from archgen.zoo.shapes import (
 )
 from compiler import api
 from compiler.api import at_node, operator_name
+from simmodel.arch.dtype import Array
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 
@@ -280,8 +280,7 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
         raise ModelError(f"{label} is not an ONNX model: it has no graph or no operator set")
     if not graph.output:
         raise ModelError(f"{label} has a graph without outputs")
-    found = damage(proto)
-    if found is not None:
+    if found := next(damages(proto), None):
         raise ModelError(f"{label} is damaged: {found}; export it again")
     if proto.ir_version > NEWEST_IR:
         raise ModelError(
@@ -406,7 +405,6 @@ def _bytes_outside(tensor: TensorProto, folder: Path) -> int:
 
 # Arrays by name in .npz files: samples, inputs, outputs.
 
-Array = NDArray[Any]
 _SUFFIX = ".npy"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 

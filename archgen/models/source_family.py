@@ -10,17 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import onnx
-from numpy.typing import NDArray
 
 from archgen.models.extents import SizeRange
 from archgen.models.load import SourceModel, open_model, without_weights
 from compiler.api import constant_values
+from simmodel.arch.dtype import Array
 from simmodel.isa.region import Register
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

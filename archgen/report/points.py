@@ -131,8 +131,7 @@ def views(study: ReportSubject) -> list[PointView]:
 def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:
     """The fastest result of each workload that has any; of equal estimates the best that ran."""
     done = frames.grouped((point for point in points if point.done), lambda point: point.workload)
-    return {load: min(own, key=_ranking_key) for load, own in done.items()}
-
-
-def _ranking_key(point: PointView) -> tuple[float, bool, float]:
-    return point.time, point.is_guess, point.get("latency_ms")
+    return {
+        load: min(own, key=lambda each: (each.time, each.is_guess, each.get("latency_ms")))
+        for load, own in done.items()
+    }

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from archgen.check import reference
-from archgen.check.quantize import Array, Quantized, Shorter, quantize, with_scales_of
+from archgen.check.quantize import Quantized, Shorter, quantize, with_scales_of
 from archgen.check.quantizer_input import has_bfloat16, widened, widened_but_for_casts
 from archgen.check.reference import lacks_kernels, run_node, sample_inputs
 from archgen.models.load import ModelError, SourceModel, check_sizes, load_calibration, open_model
@@ -21,6 +21,7 @@ from archgen.outcomes.points import Point
 from archgen.process.cache import Recent, cache_dir, content_hash
 from archgen.process.steps import step
 from compiler import api
+from simmodel.arch.dtype import Array
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
 from archgen.check import reference, verify
 from archgen.check.quantize import quantization_error, unquantized_outputs
@@ -45,13 +44,13 @@ from archgen.studies.prepare import CachedModel, Models
 from archgen.studies.store import StudyScheduleCache
 from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Toolchain
 from compiler import api
+from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, Impossible, NoSuchRow
 from simmodel.execute import Skip
 from simmodel.trace import Trace
 from simmodel.waterfall import waterfall
 
-Array = NDArray[Any]
 Result = TypeVar("Result")
 
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from simmodel.arch.dtype import Array
 
 # Types, shapes and small numbers of values, as ONNX writes them.
 
@@ -83,7 +83,6 @@ def outside(op_type: str, domain: str) -> str | None:
 
 # ONNX's own evaluator, where ONNX Runtime has no kernel.
 
-Array = NDArray[Any]
 
 NOT_A_FUNCTION = CHANCE | {"Dropout"}
 """Operators that give another value at each run."""
@@ -124,11 +123,12 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, onnx.No
                 yield from nodes_within(body.node)
 
 
-_SILENT = 4
-_FAILURES = (
+RUNTIME_ERRORS = (
     native.Fail, native.InvalidArgument, native.InvalidGraph, native.InvalidProtobuf,
-    native.NotImplemented, native.RuntimeException, ValueError,
+    native.NotImplemented, native.RuntimeException,
 )  # fmt: skip
+"""What ONNX Runtime raises of its own."""
+_SILENT = 4
 _UNREGISTERED = "is not a registered function/op"
 
 
@@ -221,17 +221,24 @@ def single_node_model(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelPro
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
-def open_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """A session of ONNX Runtime; ValueError with its reason where it refuses `proto`."""
+def session_options() -> onnxruntime.SessionOptions:
+    """One thread, no rewriting: the same bytes everywhere. Nodes run in the order of the file, so
+    that what is read at once is held no longer. Nothing is logged: the exceptions say it."""
     options = onnxruntime.SessionOptions()
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = _SILENT
+    return options
+
+
+def open_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """A session of ONNX Runtime; ValueError with its reason where it refuses `proto`."""
     try:
         return onnxruntime.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            proto.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
         )
-    except _FAILURES as why:
+    except (*RUNTIME_ERRORS, ValueError) as why:
         kind = NoKernel if lacks_kernel(why) else ValueError
         reason = str(why).rsplit(" : ", 1)[-1]  # the last part of what ONNX Runtime says
         raise kind(" ".join(reason.split())) from None
@@ -254,6 +261,6 @@ def _by_running(
 
     try:
         pairs = zip(names, shapes(0), shapes(1), strict=True)
-    except _FAILURES:
+    except (*RUNTIME_ERRORS, ValueError):
         return {}
     return {name: zeros for name, zeros, ones in pairs if zeros == ones}

@@ -18,17 +18,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
-from simmodel.arch.dtype import microscaled
+from simmodel.arch.dtype import Array, microscaled
 
-Array = NDArray[Any]
 _SEEDED = "normal:"
 _PACKED = tuple(
     getattr(TensorProto, name)

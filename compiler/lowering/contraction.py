@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -114,7 +114,7 @@ def windows(
         w = node.build.view(f"{out.name}.weights", weights, reshaped(*shape)) if form else weights
     else:
         name, kernel = weights
-        kernel = transformed(kernel, _in_shape(*shape)) if form else kernel
+        kernel = transformed(kernel, partial(np.reshape, shape=shape)) if form else kernel
         narrow = None if groups > 1 else narrow_of(node.value(1))
         # Of any weight of a convolution.
         error = float(np.max(uncertain(node.value(1))))
@@ -135,10 +135,6 @@ def windows(
     )
     dims = [*_out_dims(out.shape), *inner, *tap_dims(window)]
     _finish(node, out, dims, reads, codes, tuple(range(1, 2 + lead)))
-
-
-def _in_shape(*shape: int) -> Callable[[Array], Array]:
-    return partial(np.reshape, shape=shape)
 
 
 def _subsampled(node: Node, x: Tensor, window: Window) -> tuple[Tensor, Window]:

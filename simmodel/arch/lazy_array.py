@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from simmodel.arch.dtype import Array
 
 
 @dataclass(frozen=True, eq=False)

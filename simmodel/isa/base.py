@@ -16,16 +16,14 @@ from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simmodel.arch.base import OFF_CHIP
-from simmodel.arch.dtype import NAMES, largest, real_limits
+from simmodel.arch.dtype import NAMES, Array, largest, real_limits
 from simmodel.arch.element_types import PACKED, STORED, is_float
 from simmodel.arch.record import Arch, FarMemory
 from simmodel.isa.operand_rules import Breaches, sound, storable
 from simmodel.isa.region import Operand, replace
 
-Array = NDArray[Any]
 View = Callable[[Operand], Array]
 """Returns the writable strided array of an operand's raw values."""
 Sync = tuple[tuple[str, int], ...]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simmodel.isa.base import Array
+from simmodel.arch.dtype import Array
 
 Sizes = tuple[int, ...]
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from simmodel.arch.dtype import Array
 from simmodel.arch.element_types import widened
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.errors import NoSuchRow
 from simmodel.isa.base import (
-    Array,
     ConstantFill,
     Instruction,
     OperandTraffic,

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from simmodel.arch.dtype import Array
 from simmodel.arch.record import FORM_LIMITS, FormLimits
 from simmodel.isa import INSTRUCTIONS, Instruction
-from simmodel.isa.base import Array, operand_fields
+from simmodel.isa.base import operand_fields
 from simmodel.isa.functions import COSTS, Function, about, functions_in, names_in
 from simmodel.isa.vector import Binary, Ternary, Unary
 

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from simmodel.arch.base import Registry
-from simmodel.arch.dtype import NUMPY
+from simmodel.arch.dtype import NUMPY, Array
 from simmodel.arch.element_types import STORED, is_float
 from simmodel.arch.record import VectorCost
-from simmodel.isa.base import Array
 from simmodel.isa.region import Operand
 
 # What one function of the vector engine does, in others: `x * sigmoid(x)`.

@@ -20,11 +20,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from simmodel.arch.dtype import Array
 from simmodel.arch.element_types import accumulator_of, is_float, product_type
 from simmodel.arch.matrix_cycles import depthwise_cycles, product_cycles, streams, tile_limits
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
-    Array,
     Instruction,
     OperandTraffic,
     View,

@@ -17,10 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from simmodel.arch.dtype import Array
 from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
-    Array,
     ConstantFill,
     Instruction,
     OperandTraffic,

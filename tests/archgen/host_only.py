@@ -22,11 +22,12 @@ from onnx import helper, numpy_helper
 from role_nets import model
 
 from archgen.cli.main import cli, complain
-from archgen.toolchain import Compiled, Request, Toolchain, execute
+from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
 from simmodel.arch.dtype import NAMES
 from simmodel.arch.element_types import size_of
+from simmodel.execute import run
 from simmodel.isa import HostCall
 from simmodel.isa.region import Address, Operand, contiguous
 from simmodel.machine.run import simulate
@@ -140,7 +141,7 @@ def as_it_is(proto: onnx.ModelProto, name: str, stages: Stages) -> onnx.ModelPro
     return proto
 
 
-HOST_ONLY = Toolchain(as_it_is, compile_host_only, execute, simulate, measure)
+HOST_ONLY = Toolchain(as_it_is, compile_host_only, run, simulate, measure)
 
 
 def invoke(*arguments: object) -> Result:

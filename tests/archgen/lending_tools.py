@@ -12,10 +12,11 @@ from host_only import LOG, as_it_is, compile_host_only
 from archgen.schema import load_arch
 from archgen.schema.rewritten import changed
 from archgen.studies.run import Estimator
-from archgen.toolchain import Compiled, Request, Toolchain, execute
+from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.api import NetworkEstimate
 from compiler.errors import DoesNotFit
 from simmodel.arch.record import Arch
+from simmodel.execute import run
 from simmodel.machine.run import simulate
 from simmodel.metrics import Metrics, measure
 from simmodel.program.program import Program
@@ -67,8 +68,8 @@ def taking(cycles: int, found: Metrics, arch: Arch, batch: int) -> Metrics:
     )
 
 
-BY_TABLE = Toolchain(as_it_is, compile_for, execute, simulate, measure_by_table)
-BY_SIZE = Toolchain(as_it_is, compile_for, execute, simulate, measure_by_size)
+BY_TABLE = Toolchain(as_it_is, compile_for, run, simulate, measure_by_table)
+BY_SIZE = Toolchain(as_it_is, compile_for, run, simulate, measure_by_size)
 
 
 # Machines with a trade-off: the time is a formula of memory and multipliers with a ripple in it, so
@@ -103,6 +104,6 @@ def estimate_badly(request: Request) -> NetworkEstimate:
     return NetworkEstimate(off * cycles_of(request.arch), 1)
 
 
-TRADE_OFF = Toolchain(as_it_is, compile_host_only, execute, simulate, measure_trade_off)
+TRADE_OFF = Toolchain(as_it_is, compile_host_only, run, simulate, measure_trade_off)
 RIGHT = Estimator(as_it_is, estimate_right)
 OFF = Estimator(as_it_is, estimate_badly)

@@ -234,7 +234,7 @@ def test_probed_values_do_not_depend_on_the_order_of_execution(tmp_path: Path) -
     made = compile_request(Request("net", STANDARD.load(proto, "net", Stages()), arch, "int8"))
     inputs = sample_inputs(proto)
     runs = [
-        run(made.program, inputs, arch, run_node, order, made.probes)
+        run(made.program, inputs, arch, run_node, made.probes, order=order)
         for order in (None, random_order(1), random_order(2))
     ]
     assert {probe.port.name for probe in made.probes} == set(runs[0].probed)

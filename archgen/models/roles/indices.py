@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from archgen.models.roles.net import CARRIERS, Array, Net, node_label, op_types
+from archgen.models.roles.net import CARRIERS, Net, node_label, op_types
 from archgen.zoo.shapes import attribute
+from simmodel.arch.dtype import Array
 
 _MOST = 64
 """Limits of one value: more come from long chains of arithmetic, not from more operators."""

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import checker, helper, numpy_helper, shape_inference
 
 from archgen.zoo.shapes import (
@@ -25,11 +23,11 @@ from archgen.zoo.shapes import (
     use_stand_ins,
     without_data,
 )
+from simmodel.arch.dtype import Array
 
 Dim = int | str | None
 """An extent, the name of a free one, or unknown."""
 Dims = tuple[Dim, ...]
-Array = NDArray[Any]
 
 ANONYMOUS = ("", "?", "-1", "None")
 """What exporters write for a dimension they know nothing about."""
