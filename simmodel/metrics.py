@@ -11,10 +11,11 @@ nothing.
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import product_type
@@ -197,29 +198,19 @@ def by_instance(buffers: Iterable[Buffer]) -> dict[Instance, list[Buffer]]:
 def taken(buffers: Sequence[Buffer]) -> dict[int, int]:
     """Bytes of one instance in use from a step on, for each step in which that changes: buffers
     that share a place count once."""
-    begin: dict[int, list[Buffer]] = defaultdict(list)
-    end: dict[int, list[Buffer]] = defaultdict(list)
-    for buffer in buffers:
-        begin[buffer.first].append(buffer)
-        end[buffer.last + 1].append(buffer)
-    alive: list[tuple[int, int]] = []
+    ends = np.array([(b.address, b.address + b.size) for b in buffers], np.int64).reshape(-1, 2)
+    edges, places = np.unique(ends, return_inverse=True)
+    sizes, alive = np.diff(edges), np.zeros(max(0, len(edges) - 1), np.int64)
+    changes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for buffer, (low, high) in zip(buffers, places.reshape(-1, 2).tolist(), strict=True):
+        changes[buffer.first].append((low, high, 1))
+        changes[buffer.last + 1].append((low, high, -1))
     found: dict[int, int] = {}
-    for step in sorted({*begin, *end}):
-        for buffer in begin[step]:
-            insort(alive, (buffer.address, buffer.address + buffer.size))
-        for buffer in end[step]:
-            alive.remove((buffer.address, buffer.address + buffer.size))
-        found[step] = _covered(alive)
+    for step in sorted(changes):
+        for low, high, by in changes[step]:
+            alive[low:high] += by
+        found[step] = int(sizes[alive > 0].sum())
     return found
-
-
-def _covered(spans: Iterable[tuple[int, int]]) -> int:
-    """Bytes covered by `spans`, which are in order."""
-    total = end = 0
-    for low, high in spans:
-        total += max(0, high - max(low, end))
-        end = max(end, high)
-    return total
 
 
 def _dtype(program: Program, arch: Arch) -> str:

@@ -303,7 +303,7 @@ class Workbench:
         def computed(key: str, make: Callable[[], verify.Arrays]) -> verify.Arrays:
             # Machines that compute the same integers need it once.
             with step(f"running parts of {model.name} in ONNX Runtime"):
-                return self._memo.get(f"{model.key} {key}".encode(), make)
+                return self._memo.get(f"{model.key} {key}", make)
 
         cut = verify.CutReference(model.proto, own, computed, unmade)
         checking = verify.Checking(cut)

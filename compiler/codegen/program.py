@@ -122,6 +122,8 @@ class ProgramCode(OffChip):
     it stands."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
     _passed: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _over: dict[tuple[int, str, int], set[str]] = field(default_factory=dict)
+    """By core, engine and inference, buffers of which the engine has awaited all users."""
     _stages: dict[str, tuple[int, LiveRange]] = field(default_factory=dict)
 
     @classmethod
@@ -432,12 +434,15 @@ class ProgramCode(OffChip):
         its engine has awaited for the same buffer: a sequence is written by step after step."""
 
         start = number - number % len(self.steps)
+        over = self._over.setdefault((core, leaf.engine, start), set())
 
         def earlier(steps: Mapping[str, Sequence[int]], buffer: str) -> Iterator[int]:
             found = steps.get(buffer, ())
             key = core, leaf.engine, buffer, steps is self.writers, start
             first, end = self._passed.get(key, 0), bisect_left(found, number - start)
             self._passed[key] = end
+            if steps is self.users and end == len(found):
+                over.add(buffer)
             return (start + step for step in found[first:end])
 
         def before_that(buffers: Iterable[str]) -> Iterator[int]:
@@ -453,7 +458,8 @@ class ProgramCode(OffChip):
             yield from before_that(self.tables & {buffer})
         for buffer in sorted(leaf.writes):
             # Buffers that share bytes with this one, which lives later.
-            beside = (name for name in self.overlaps[buffer] if name != buffer)
+            overlaps = (name for name in self.overlaps[buffer] if name not in over)
+            beside = (name for name in overlaps if name != buffer)
             for other in (*beside, *(self.tables & {buffer})):
                 yield from earlier(self.users, other)
             yield from before_that(self.overlaps[buffer])

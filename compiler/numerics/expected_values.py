@@ -278,17 +278,18 @@ class Recomputation:
         once: later operators start from them."""
         name, machine, model = nest.tensor, self.machine, self.model
         stored_values = machine.tensors.of(nest)
-        self.memo.run(nest, stored_values)
+        content = self.memo.run(nest, stored_values)
         how = against_order(stage.sums.get(name, "fp32"))
         known = {access.tensor: machine.error_of(access.tensor) for access in nest.reads}
-        error = self.memo.error(nest, stored_values, known, how)
+        error = self.memo.error(nest, stored_values, known, how, content)
         read, errors = self._as_model_reads(nest.reads, nest.origin)
         self._note_lost_constants(read, stored_values, read)
         del stored_values
         tensors = {**read, name: model.tensors[name]}
-        self.memo.run(nest, tensors)
+        content = self.memo.run(nest, tensors)
         self._note_losses(nest)
-        model.set_error(name, self.memo.error(nest, tensors, errors, self.against[nest.origin]))
+        how = self.against[nest.origin]
+        model.set_error(name, self.memo.error(nest, tensors, errors, how, content))
         self._excuse_undefined(nest, read)
         self._round_as_model(name)
         if name not in stage.stored:

@@ -24,21 +24,22 @@ class Memo:
     """Bytes kept."""
     held: int = 0
     """Bytes."""
-    kept: OrderedDict[bytes, tuple[Array | None, ...]] = field(
+    kept: OrderedDict[str, tuple[Array | None, ...]] = field(
         default_factory=OrderedDict, repr=False
     )
 
-    def run(self, nest: Nest, tensors: Mapping[str, Array]) -> None:
-        """`run_nest`, cached."""
-        out = tensors[nest.tensor]
+    def run(self, nest: Nest, tensors: Mapping[str, Array]) -> str:
+        """`run_nest`, cached; what tells the nest with these operands from others."""
+        out, content = tensors[nest.tensor], _content(nest, tensors)
 
         def computed() -> tuple[Array]:
             run_nest(nest, tensors)
             return (out.copy(),)
 
-        (known,) = self.get(_content(nest, tensors, ""), computed)
+        (known,) = self.get(content, computed)
         assert known is not None
         out[...] = known
+        return content
 
     def error(
         self,
@@ -46,17 +47,17 @@ class Memo:
         tensors: Mapping[str, Array],
         errors: Mapping[str, Array | None],
         how: RoundingModel,
+        content: str,
     ) -> Array | None:
-        """`forward_error`, cached if operands are exact."""
+        """`forward_error`, cached if operands are exact; `run` has told the `content`."""
         if any(error is not None for error in errors.values()):
             return forward_error(nest, tensors, errors, how)
         if repeated(nest, tensors, errors, how):
             return None
-        key = _content(nest, tensors, repr(how))
-        return self.get(key, lambda: (forward_error(nest, tensors, errors, how),))[0]
+        return self.get(f"{content} {how}", lambda: (forward_error(nest, tensors, errors, how),))[0]
 
     def get(
-        self, key: bytes, make: Callable[[], tuple[Array | None, ...]]
+        self, key: str, make: Callable[[], tuple[Array | None, ...]]
     ) -> tuple[Array | None, ...]:
         """The cached arrays, computed by `make` the first time."""
         if key in self.kept:
@@ -73,10 +74,10 @@ def _bytes(arrays: Iterable[Array | None]) -> int:
     return sum(array.nbytes for array in arrays if array is not None)
 
 
-def _content(nest: Nest, tensors: Mapping[str, Array], what: str) -> bytes:
-    digest = hashlib.sha256(f"{what} {nest} {tensors[nest.tensor].dtype}".encode())
+def _content(nest: Nest, tensors: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256(f"{nest} {tensors[nest.tensor].dtype}".encode())
     for name in dict.fromkeys(access.tensor for access in nest.reads):
         values = np.ascontiguousarray(tensors[name])
         digest.update(f"{values.dtype}{values.shape}".encode())
         digest.update(values.reshape(-1).view(np.uint8).data)
-    return digest.digest()
+    return digest.hexdigest()

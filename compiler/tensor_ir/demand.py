@@ -265,13 +265,13 @@ class Precedence:
                     found = np.maximum(found, self._whole[at])
                 continue
             sets = wanted.pop(step.tensor, None)
-            if sets is None:
+            if sets is None or found[at] == 1:  # then so is all that it reads
                 continue
             share = math.prod(map(len, sets)) / math.prod(step.shape)
             if share >= 1:
                 found = np.maximum(found, self._whole[at])
                 continue
-            found[at] = share
+            found[at] = max(found[at], share)
             inner = (np.arange(dim.extent) for dim in step.dims[step.rank :])
             self._add_reads(at, (*sets, *inner), wanted)
         return found

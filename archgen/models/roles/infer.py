@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import onnx
 from onnx import helper
@@ -28,6 +29,7 @@ from archgen.models.roles.kinds import (
     written_roles,
 )
 from archgen.models.roles.net import ModelPort, Net, node_label, read_net
+from archgen.zoo.shapes import without_data
 
 _BATCH = re.compile(r"batch|(^|[^a-z])bs($|[^a-z])", re.IGNORECASE)
 _LENGTH = re.compile(
@@ -61,6 +63,13 @@ class InferredRoles:
 
 def infer_roles(proto: onnx.ModelProto) -> InferredRoles:
     """The roles of the inputs of `proto`, whose dimensions may be free."""
+    return _inferred(without_data(proto).SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=4)
+def _inferred(light: bytes) -> InferredRoles:
+    """Of a model without large data, which is asked for again and again."""
+    proto = onnx.ModelProto.FromString(light)
     net = read_net(proto)
     ranks = {name: len(port.dims) for name, port in net.inputs.items()}
     stated, mistakes = parse_roles(written_roles(proto, list(ranks)), ranks, net.outputs)
