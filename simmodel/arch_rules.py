@@ -7,6 +7,7 @@ holds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -26,8 +27,8 @@ def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
-        _results, _idle_memories, _read_only, _host_link, _instructions, _energies, _areas, _yield,
-        assumption_problems,
+        _results, _idle_memories, _read_only, _host_link, _networks, _instructions, _energies,
+        _areas, _yield, assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -245,6 +246,39 @@ def _host_link(arch: Arch) -> Iterator[Problem]:
     if arch.memories.dram.on_chip and "bandwidth" not in arch.host.model_fields_set:
         message = "expected: without DRAM inputs and outputs go from and to the host"
         yield Problem(("host", "bandwidth"), message, (("memories", "dram"),))
+
+
+def _networks(arch: Arch) -> Iterator[Problem]:
+    """Links between neighbouring cores whose places do not fit the machine, and buses with some."""
+    for name, link in arch.links.items():
+        at, kind = ("links", name), link.topology
+        why, shape, ports = ((*at, "topology"),), (*at, "shape"), (*at, "ports")
+        if kind in ("bus", "ring") and link.shape:
+            yield Problem(shape, f"a {kind} has no shape; mesh and torus have", why)
+        elif kind in ("mesh", "torus") and math.prod(link.shape or (0,)) != arch.core_count:
+            message = f"expected numbers whose product is {arch.core_count}, all cores"
+            if not link.shape:
+                shape = (*at, "topology")
+                message = f"missing shape: cores of the {kind} along each dimension; {message}"
+            yield Problem(shape, message, (*why, ("cores",)))
+        if kind != "bus" and link.scope != "chip":
+            message = f"a {kind} has links between neighbouring cores; scope is for a bus"
+            yield Problem((*at, "scope"), message, why)
+        joining = {*link.from_, *link.to} & {*OFF_CHIP, "shared"} if kind != "bus" else set()
+        if joining and not link.ports:
+            message = f"ports: cores at which {' and '.join(sorted(joining))} joins the {kind}"
+            yield Problem((*at, "topology"), f"missing {message}", why)
+        elif link.ports and not joining:
+            message = "nothing joins here: expected a mesh, torus or ring from or to dram or shared"
+            yield Problem(ports, message, why)
+        for index, port in enumerate(link.ports):
+            if port >= arch.core_count:
+                message = f"the machine has no core {port}, only 0 to {arch.core_count - 1}"
+                yield Problem((*ports, index), message, (("cores",),))
+        shared = arch.memories.shared
+        if "shared" in joining and shared is not None and shared.level == "cluster":
+            message = f"shared memory of a cluster does not join a {kind}; expected level: chip"
+            yield Problem((*at, "topology"), message, (("memories", "shared", "level"),))
 
 
 def _idle_memories(arch: Arch) -> Iterator[Problem]:

@@ -122,6 +122,9 @@ class Trace:
     """In order of the program's origins, those without instructions left out."""
     traffic: dict[str, int]
     """Bytes by role and direction (`dram.read`, `local.write`) and by link (`link.noc`)."""
+    busiest_lanes: dict[str, float]
+    """Bytes over that instance and direction of each link that carried most: of a mesh, torus or
+    ring, over one link between neighbours."""
     far_loads: dict[str, float]
     """Of each memory off chip: bytes that long transfers would have moved while it worked."""
     issued: int

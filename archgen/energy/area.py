@@ -50,7 +50,7 @@ def _stated_instances(arch: Arch, term: Term, name: str) -> int:
     if term.part in ("dram", *arch.memories.srams()):
         return arch.instances(term.part)
     if term.part == "link" and name != "link":
-        return arch.scopes(arch.links[term.what].scope)
+        return arch.scopes(arch.links[term.what].span)
     return 1 if term.part == "link" else arch.core_count
 
 

@@ -140,17 +140,20 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
 
 
 def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
-    """Buses and networks: a register and a choice for each memory at either end."""
+    """Buses and networks: a register and a choice for each memory at either end; of a core's node
+    in a network, for each neighbour too."""
     for name, link in arch.links.items():
         path, bits = f"links.{name}", 8 * link.bandwidth.at(arch.clock) * (2 if link.duplex else 1)
-        count = arch.scopes(link.scope)
+        count = arch.scopes(link.span)
         # Memories at both ends of one instance of the link.
         ends = sum(max(1, math.ceil(arch.instances(r) / count)) for r in {*link.from_, *link.to})
+        if (grid := arch.grid(link)) is not None:
+            ends += math.ceil(grid.links / 2 / count)
         area = (logic.muxes(bits) + logic.registers(2 * bits)) * ends
         yield Term(
             "link", name,
-            (f"{path}.bandwidth", f"{path}.duplex", f"{path}.scope", f"{path}.from", f"{path}.to",
-             *WHERE),
+            (f"{path}.bandwidth", f"{path}.duplex", f"{path}.scope", f"{path}.topology",
+             f"{path}.shape", f"{path}.from", f"{path}.to", *WHERE),
             f"{count} x {bits:.4g} bits x {ends} ends: a choice and two registers each",
             logic.control(area * count),
         )  # fmt: skip

@@ -84,7 +84,7 @@ def costs_of(arch: Arch) -> EnergyCosts:
         read={role: ends[0] for role, ends in memories.items()},
         write={role: ends[1] for role, ends in memories.items()},
         links={
-            name: table.link(area.core.value / arch.scopes(link.scope)).unless(
+            name: table.link(area.core.value / arch.scopes(link.span)).unless(
                 stated.links.get(name)
             )
             for name, link in arch.links.items()

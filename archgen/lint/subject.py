@@ -254,7 +254,7 @@ class LintedMachine:
         return [
             (name, end)
             for name, link in self.arch.links.items()
-            for end in self._ends(link, self.arch.scopes(link.scope))
+            for end in self._ends(link, self.arch.scopes(link.span))
         ]
 
     def _ends(self, mover: CopyEngine | Link, sharing: int | None) -> Iterator[PathEnd]:
@@ -291,7 +291,7 @@ class LintedMachine:
             own = engine.bandwidth.at(self.arch.clock) * self.arch.core_count
             ways = [(source, target) for source in engine.from_ for target in engine.to]
             rates = (
-                min([own] + [link.bandwidth.at(self.arch.clock) * self.arch.scopes(link.scope)
+                min([own] + [link.bandwidth.at(self.arch.clock) * self.arch.scopes(link.span)
                              for link in links if source in link.from_ and target in link.to])
                 for source, target in ways if far in (source, target)
             )  # fmt: skip

@@ -92,8 +92,8 @@ def assumed_row(arch: Arch, cycles: int, simulate: Callable[[Arch], int]) -> Row
 
 
 def traffic_row(trace: Trace, program: Program, arch: Arch) -> Row:
-    """What each copy engine delivered, from core to core and to several cores too, and what crossed
-    each link."""
+    """What each copy engine delivered, from core to core and to several cores too, what crossed
+    each link, and the share of its time that its busiest instance and direction was used."""
     copied = dict.fromkeys(arch.copy_, 0)
     for expansion, counts in zip(program.expanded, trace.site_counts, strict=True):
         for site, count in zip(expansion.sites, counts.tolist(), strict=True):
@@ -103,7 +103,11 @@ def traffic_row(trace: Trace, program: Program, arch: Arch) -> Row:
                 each = made.source_bytes if rows else made.dst.distinct
                 copied[made.engine] += count * site.times * each * max(1, len(made.dst.cores))
     row: Row = {f"copied_{engine}_bytes": moved for engine, moved in copied.items()}
-    return row | {f"link_{name}_bytes": trace.traffic[f"link.{name}"] for name in arch.links}
+    for name, link in arch.links.items():
+        row[f"link_{name}_bytes"] = trace.traffic[f"link.{name}"]
+        could = link.bandwidth.at(arch.clock) * max(1, trace.cycles)
+        row[f"link_{name}_busiest"] = trace.busiest_lanes[name] / could
+    return row
 
 
 def column_word(name: str) -> str:

@@ -153,7 +153,10 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
         if known is not None and moved.values.any():
             # Of all instances, in both directions where it has two.
             ways = 2 if known.duplex and not set(known.from_).isdisjoint(known.to) else 1
-            peak = known.bandwidth.at(arch.clock) * arch.scopes(known.scope) * ways
+            lanes = arch.scopes(known.scope) * ways
+            if (network := arch.grid(known)) is not None:
+                lanes = network.links // (1 if known.duplex else 2)
+            peak = known.bandwidth.at(arch.clock) * lanes
             panels.append((f"link {link}", {"link": moved}, peak))
         elif known is not None:
             idle.append(link)

@@ -35,7 +35,7 @@ class Account:
     dram: float
     """DRAM's bytes at its peak rate."""
     links: Mapping[str, float]
-    """The same of each link: an upper bound where cores have links of their own."""
+    """The same of the busiest instance and direction of each link."""
     memories: Mapping[str, float]
     """Bytes of each memory on the chip at its peak rate, of all its instances together."""
     macs: float
@@ -106,10 +106,6 @@ def account(point: PointView, outcome: Outcome) -> Account:
     arch, cycles = point.arch, _taken(point)
     traffic: Mapping[str, int] = outcome.details.get("traffic", {})
     moved = point.get("dram_read_bytes") + point.get("dram_write_bytes")
-    links = {
-        name: traffic.get(f"link.{name}", 0) / (cycles * link.bandwidth.at(arch.clock))
-        for name, link in arch.links.items()
-    }
     busy = _busy(frames.levels_frame([outcome]), cycles)
     # Without levels the average over cores stands for the busiest one.
     busy.setdefault("matrix", point.get("matrix_busy", 0.0))
@@ -119,7 +115,7 @@ def account(point: PointView, outcome: Outcome) -> Account:
         busy,
         {cause: point.get(f"stall_{cause}", 0.0) for cause in STALLS},
         moved / (cycles * arch.dram_bytes_per_cycle),
-        {name: min(1.0, share) for name, share in links.items()},
+        {name: point.get(f"link_{name}_busiest", 0.0) for name in arch.links},
         {role: _passing(arch, role, traffic) / cycles for role in arch.memories.on_chip()},
         point.get("matrix_utilization", 0.0),
         tuple(frames.records(frames.layers_frame([outcome]))),

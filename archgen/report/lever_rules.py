@@ -173,7 +173,7 @@ def _copy(name: str, account: Account) -> Verdict:
 
 def _link(name: str, account: Account) -> Verdict:
     share = account.links[name]
-    said = f"its bytes take at most {percent(share)} of the time at its peak rate"
+    said = f"its busiest part is used {percent(share)} of the time"
     return min(share / 2, account.idle), said
 
 

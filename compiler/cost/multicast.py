@@ -17,14 +17,14 @@ The search asks here what loads take, and emission asks here which loads to shar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from compiler.cost.overlap import copy_rate, far_rate
+from compiler.cost.overlap import copy_rate, far_rate, network
 from compiler.geometry.cuts import channel_axis
 from compiler.geometry.tile_trace import TileTracer
 from compiler.schedule_ir.group import Group
@@ -86,13 +86,14 @@ class MulticastRoute:
         all `cores` pass on theirs."""
         signal = arch.front_end.signal.cycles(arch.clock)
         if self.direct:
-            return signal
+            return signal + size / network(arch, "dram", "local", everyone=True)[0]
         if self.staged:
             return signal + _shared_copy_cycles(size, arch, self.last, cores, store=True)
         engine = arch.copy_[self.last]
         far = arch.memories.local.latency.cycles(arch.clock) + link_latency(arch, "local", "local")
-        start = signal + engine.startup.cycles(arch.clock) + far
-        return start + size / engine.bandwidth.at(arch.clock)
+        rate, hops = network(arch, "local", "local")
+        start = signal + engine.startup.cycles(arch.clock) + far + hops
+        return start + size / min(engine.bandwidth.at(arch.clock), rate)
 
     def fetching(self, size: Any, arch: Arch, cores: int = 1) -> Any:
         """Cycles in which a core takes `size` bytes of others' parts from shared memory."""
@@ -114,7 +115,7 @@ def _shared_copy_cycles(
     ends = ("local", "shared") if store else ("shared", "local")
     start = copier.startup.cycles(arch.clock) + shared.latency.cycles(arch.clock)
     rate = min(copy_rate(arch, copier, "shared"), far_rate(arch, "shared", cores, store=store))
-    return start + link_latency(arch, *ends) + size / rate
+    return start + link_latency(arch, *ends) + network(arch, *ends)[1] + size / rate
 
 
 def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> MulticastRoute | None:
@@ -307,8 +308,11 @@ def copies_of(arch: Arch, engine: str, one: Handover) -> tuple[tuple[int, ...], 
     else one by one from the giver's neighbour on, so that givers do not meet at one taker."""
     if arch.copy_[engine].broadcast:
         return (one.takers,)
-    away = sorted(one.takers, key=lambda taker: (taker - one.giver) % arch.core_count)
-    return tuple((taker,) for taker in away)
+    away = [
+        (_crossed(arch, one.giver, (taker,))[1], (taker - one.giver) % arch.core_count, taker)
+        for taker in one.takers
+    ]
+    return tuple((taker,) for *_, taker in sorted(away))
 
 
 def passed_cycles(arch: Arch, group: Group, parts: tuple[Box, ...]) -> float:
@@ -335,27 +339,36 @@ def handover_cycles(arch: Arch, handed: Sequence[Handover], item: int) -> float:
     for one in handed:
         size = item * math.prod(size for _, size in one.box)
         for takers in copies_of(arch, engine, one):
-            busy[one.giver] = busy.get(one.giver, 0.0) + once + size / rate
-            for lane, wide in _crossed(arch, one.giver, takers):
+            lane_rates, hops = _crossed(arch, one.giver, takers)
+            busy[one.giver] = busy.get(one.giver, 0.0) + once + hops + size / rate
+            for lane, wide in lane_rates.items():
                 lanes[lane] = lanes.get(lane, 0.0) + size / wide
     # First the takers say that they have room, at last the givers that all is there.
     return max(*busy.values(), *lanes.values(), 0) + 2 * arch.front_end.signal.cycles(clock)
 
 
-_Lane = tuple[str, int, bool]
-"""A link, the number of its instance, and whether what goes out has one of its own there."""
+_Lane = tuple[str, int, int]
+"""A link; the number of a bus's instance, and whether what goes out has one of its own there; of
+other links, their two ends."""
 
 
-def _crossed(arch: Arch, giver: int, takers: Sequence[int]) -> Iterator[tuple[_Lane, float]]:
-    """What a copy between local memories crosses, and the bytes that each carries in a cycle: it
-    leaves by the giver's instance of a link and enters by the takers'."""
+def _crossed(arch: Arch, giver: int, takers: Sequence[int]) -> tuple[dict[_Lane, float], float]:
+    """What a copy between local memories crosses, with the rate at which each carries its bytes,
+    and the cycles of its hops: it leaves by the giver's instance of a bus and enters by the
+    takers'."""
+    found, late = dict[_Lane, float](), 0
     for name, link in arch.links.items():
         if "local" not in link.from_ or "local" not in link.to:
             continue
+        rate = link.bandwidth.at(arch.clock)
+        if (grid := arch.grid(link)) is not None:
+            parts, hops = grid.crossed((giver,), takers)
+            found |= {(name, *hop): rate / part for hop, part in parts.items()}
+            late += hops * link.latency.cycles(arch.clock)
+            continue
         cores = {"chip": arch.core_count, "cluster": arch.cores, "core": 1}[link.scope]
         left, entered = giver // cores, {taker // cores for taker in takers}
-        lanes = [(name, index, False) for index in sorted(entered)]
+        found |= {(name, index, False): rate for index in sorted(entered)}
         if entered != {left}:
-            lanes.append((name, left, link.duplex))
-        rate = link.bandwidth.at(arch.clock)
-        yield from ((lane, rate) for lane in lanes)
+            found[name, left, link.duplex] = rate
+    return found, late

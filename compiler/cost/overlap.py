@@ -8,12 +8,14 @@ call prices thousands of candidates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler.tensor_ir.nest import HostNode, Tensor
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.isa import HostCall
 from simmodel.isa.region import Address, Operand
@@ -57,18 +59,35 @@ def far_latency(arch: Arch, far: str) -> int:
 
 
 def far_rate(arch: Arch, far: str, cores: int, *, store: bool = False) -> float:
-    """Bytes per cycle that a memory off chip, or shared memory and the links to it, leave to one of
-    `cores`."""
-    shared = arch.memories.shared
+    """Bytes per cycle that a memory off chip, or shared memory, and the links to it leave to one of
+    `cores`; buses off chip are not counted."""
+    shared, ends = arch.memories.shared, ("local", far) if store else (far, "local")
     if far != "shared" or shared is None:
-        return arch.far_rates.get(far, arch.dram_bytes_per_cycle) / cores
+        rate = arch.far_rates.get(far, arch.dram_bytes_per_cycle) / cores
+        return min(rate, network(arch, *ends)[0])
     near = min(cores, arch.cores)
     rate = shared.bytes_per_cycle(store) / (near if shared.level == "cluster" else cores)
     users = {"chip": cores, "cluster": near, "core": 1}
     for link in arch.links.values():
-        if far in (link.to if store else link.from_):
+        if link.topology == "bus" and far in (link.to if store else link.from_):
             rate = min(rate, link.bandwidth.at(arch.clock) / users[link.scope])
-    return rate
+    return min(rate, network(arch, *ends)[0])
+
+
+def network(arch: Arch, source: str, target: str, *, everyone: bool = False) -> tuple[float, float]:
+    """What links between cores do to copies from `source` to `target`, one of each core at the same
+    time: bytes per cycle that they leave to each, and the mean of the cycles that hops take.
+    `everyone`: each copy reaches all cores, as those from core to core do."""
+    ends = [None if role in (*OFF_CHIP, "shared") else () for role in (source, target)]
+    every = (*range(arch.core_count),) if everyone or ends == [(), ()] else ends[1]
+    rate, late = math.inf, 0.0
+    for link in arch.links.values():
+        grid = arch.grid(link)
+        if grid is not None and source in link.from_ and target in link.to:
+            part, hops = grid.usual(ends[0], every)
+            rate = min(rate, link.bandwidth.at(arch.clock) / part) if part else rate
+            late += link.latency.cycles(arch.clock) * hops
+    return rate, late
 
 
 def shared_rate(arch: Arch, cores: int) -> float:

@@ -25,6 +25,7 @@ from compiler.cost.overlap import (
     far_latency,
     far_load,
     far_rate,
+    network,
     path,
     shared_rate,
 )
@@ -84,7 +85,19 @@ class Path:
     @property
     def engine(self) -> CopyEngine:
         """That copies."""
-        return path(self.arch, *((self.near, self.far) if self.store else (self.far, self.near)))
+        return path(self.arch, *self.ends)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Where the transfer begins, and where it ends."""
+        return (self.near, self.far) if self.store else (self.far, self.near)
+
+    @property
+    def hops(self) -> float:
+        """Cycles that the way over links between cores takes."""
+        return network(
+            self.arch, *((self.near, self.far) if self.store else (self.far, self.near))
+        )[1]
 
     @property
     def demand(self) -> float:
@@ -148,7 +161,7 @@ class Path:
         for axis in sorted(row, key=lambda axis: -axis[1]):
             over = ahead.dims + CopyShape.of(row).dims > engine.rank
             times, row = times * np.where(over, axis[0], 1), [a for a in row if a is not axis]
-        once = engine.startup.cycles(arch.clock) + 2 * far_latency(arch, self.far)
+        once = engine.startup.cycles(arch.clock) + 2 * far_latency(arch, self.far) + self.hops
         rate = far_rate(arch, self.far, self.cores, store=self.store)
         space = ahead.elements * each
         return Transfer(times * once + np.maximum(own, moved / rate), moved, space)
@@ -169,7 +182,7 @@ class Path:
         own = np.maximum(own, times * least_cycles(engine, requests / times, arch.clock))
         own = np.where(np.greater(times, 1), times * np.ceil(own / times), own)  # whole, each
         moved = far_load(arch, size, run, self.far, store=self.store)
-        once = engine.startup.cycles(arch.clock) + latency
+        once = engine.startup.cycles(arch.clock) + latency + self.hops
         alone = Transfer(times * once + np.maximum(own, moved / rate), moved, space)
         return self._multicast_transfer(alone, once, own, moved / rate, times)
 

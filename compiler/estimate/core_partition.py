@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from compiler.cost.multicast import Cores, MulticastRoute
-from compiler.cost.overlap import copy_rate, far_latency, path
+from compiler.cost.overlap import copy_rate, far_latency, network, path
 from compiler.cost.transfer import Path
 from compiler.estimate.activity import engine_events, memory_cycles
 from compiler.geometry.cuts import channel_axis, cut_axes
@@ -154,9 +154,10 @@ class CorePartition:
         between = arch.copy_engine("local", "local")
         if between is not None:
             engine = arch.copy_[between]
-            once = engine.startup.cycles(arch.clock) + link_latency(arch, "local", "local")
+            rate, hops = network(arch, "local", "local")
+            once = engine.startup.cycles(arch.clock) + link_latency(arch, "local", "local") + hops
             sent = sizes / count * (1 if engine.broadcast else count - 1)
-            return once + sent / engine.bandwidth.at(arch.clock)
+            return once + sent / min(engine.bandwidth.at(arch.clock), rate)
         far = "dram" if arch.memories.shared is None else "shared"
         store = Path(arch, count, far, "local", store=True).run(sizes / count)
         return store.cycles + Path(arch, count, far, "local").run(sizes).cycles

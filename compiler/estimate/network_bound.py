@@ -201,12 +201,16 @@ def _carry_rate(kinds: Transfers, arch: Arch) -> float:
             for near in (engine.from_ if write else engine.to)
         ]
         for far, near, write in paths:
-            # Of several links on a path the narrowest; each counts once, whatever goes over it.
+            # Of several buses on a path the narrowest; each counts once, whatever goes over it. Of
+            # links between neighbours no bytes need to cross any.
             start, end = (near, far) if write else (far, near)
             crossed = [
                 (link.bandwidth.at(arch.clock) * arch.scopes(link.scope), name, link.duplex & write)
                 for name, link in arch.links.items()
-                if start in link.from_ and end in link.to and near not in OFF_CHIP
+                if link.topology == "bus"
+                and start in link.from_
+                and end in link.to
+                and near not in OFF_CHIP
             ]
             rate, name, outward = min(crossed, default=(math.inf, near, False))
             lanes[name, outward] = rate

@@ -28,6 +28,7 @@ from simmodel.arch.base import (
     Writeback,
 )
 from simmodel.arch.costs import EnergyTable, Price
+from simmodel.arch.grid import Grid
 from simmodel.arch.units import Bandwidth, Bytes, Delay, Hertz, Interval, Operations
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -430,14 +431,30 @@ class Link(FrozenModel):
     from_: Roles = Field(alias="from")
     to: Roles
     bandwidth: Bandwidth
-    """Of one instance, in each direction where it is duplex."""
+    """Of one instance, or of each link between neighbours, in each direction where it is duplex."""
     latency: Delay = NO_DELAY
-    """Added once to every transfer that crosses it."""
+    """Added once to every transfer that crosses it; of a mesh, torus or ring for each hop."""
     scope: Literal["chip", "cluster", "core"] = "chip"
-    """One instance per chip, per cluster or per core: of who stores, of who receives a load, and of
-    both where data goes from core to core."""
+    """Of a bus: one instance per chip, per cluster or per core: of who stores, of who receives a
+    load, and of both where data goes from core to core."""
     duplex: bool = True
     """Each direction has the full bandwidth; else both share it."""
+    topology: Literal["bus", "mesh", "torus", "ring"] = "bus"
+    """What lies between the ends: a bus, or links between cores that are neighbours. There a
+    transfer goes dimension by dimension, the last of `shape` first, round a torus or a ring the
+    shorter way, and a broadcast takes each link once."""
+    shape: tuple[PositiveInt, ...] = ()
+    """Cores along each dimension of a mesh or torus, `[rows, columns]`, which are numbered along
+    the last; a ring has all cores."""
+    ports: tuple[NonNegativeInt, ...] = ()
+    """Cores of a mesh, torus or ring at which memories that belong to no core join it: DRAM, flash
+    and shared memory, whose bytes go over all ports in equal parts."""
+
+    @property
+    def span(self) -> Literal["chip", "cluster", "core"]:
+        """What has an instance of its own: of a mesh, torus or ring a core has the links to its
+        neighbours."""
+        return self.scope if self.topology == "bus" else "core"
 
 
 INSTRUCTION_BYTES = 16
@@ -639,6 +656,13 @@ class Arch(FrozenModel):
         own, costs = self.isa.limits_of(form).cost, self.vector.cost
         by_class: float = getattr(self.scalar.cost if form.startswith("scalar.") else costs, cost)
         return by_class if own is None else own
+
+    def grid(self, link: Link) -> Grid | None:
+        """The cores as a mesh, torus or ring joins them; None of a bus."""
+        if link.topology == "bus":
+            return None
+        shape = link.shape if link.topology != "ring" else (self.core_count,)
+        return Grid(shape, link.topology != "mesh", link.ports)
 
     def scopes(self, scope: Literal["chip", "cluster", "core"]) -> int:
         """How many of its kind the chip has: itself, its clusters or its cores."""

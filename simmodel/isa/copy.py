@@ -39,9 +39,10 @@ def engine_of(instruction: Instruction, arch: Arch) -> CopyEngine:
 
 
 def link_latency(arch: Arch, source: str, target: str) -> int:
-    """Cycles of latency of the links between two memory roles."""
+    """Cycles of latency of the buses between two memory roles; that of other links depends on
+    where the ends are."""
     crossed = (k for k in arch.links.values() if source in k.from_ and target in k.to)
-    return sum(link.latency.cycles(arch.clock) for link in crossed)
+    return sum(k.latency.cycles(arch.clock) for k in crossed if k.topology == "bus")
 
 
 def unreachable(name: str, engine: CopyEngine, dst: Operand, remote: bool) -> str | None:

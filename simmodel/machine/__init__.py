@@ -32,8 +32,12 @@ stands in tests/simmodel/test_laws.py.
     instance where banks are interleaved, one per bank where they are blocked (bytes in equal parts
     to the banks touched), each per direction where reads and writes have ports of their own.
     Copies cross every link from the source's role to the target's: the source's bytes, once. A
-    broadcast writes its bytes into each target. A duplex link is one resource per direction
-    (outward: towards shared memory or DRAM), else one.
+    broadcast writes its bytes into each target. A duplex bus is one resource per direction
+    (outward: towards shared memory or DRAM), else one. On a mesh, torus or ring each link between
+    neighbours is a resource, per direction where it is duplex. A copy takes those on its way, which
+    goes along the last dimension of `shape` first, round a torus or ring the shorter way, or upward
+    where both are as long; a broadcast takes each once. What belongs to no core comes from all
+    `ports` in equal parts, or goes to all. `latency` counts for each hop of the longest way.
 7.  SHARING. Instructions that together demand more of a resource than it has share it max-min
     fairly: equal bytes per cycle for each, but none more than it can use. Shares change only when
     traffic starts or ends. With several crowded resources: whoever no share holds back is settled

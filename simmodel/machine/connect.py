@@ -19,7 +19,7 @@ from simmodel.isa import HOST, Arrive, Await, Copy, Instruction
 from simmodel.isa.base import Sync
 from simmodel.machine.engine import Engine, Notices, Profile, Span, Waits, Work
 from simmodel.machine.flow import Resource
-from simmodel.machine.memory import Links, MemoryInstances, is_store
+from simmodel.machine.memory import Links, MemoryInstances, hop_latency, is_store
 from simmodel.machine.queue import Barrier, Token
 from simmodel.program.expand import Site
 from simmodel.trace import CORE, DATA, ENGINE, STORE
@@ -101,6 +101,8 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
             signals = (*signals, (barrier, 1))
             barrier.sites.append((sockets.core, number))
     startup, cycles, gain, cause = kind.timing
+    if isinstance(instruction, Copy):
+        startup += hop_latency(arch, instruction, sockets.core)
     work = Work(
         instruction, sockets.core, number, engine, startup, cycles, gain, site.times, cause,
         waits, signals, _notices(instruction, sockets), barrier=barrier,

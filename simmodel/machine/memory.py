@@ -8,7 +8,9 @@ resource of its own.
 
 from __future__ import annotations
 
-from simmodel.arch.record import Arch, FarMemory, Memory
+from collections.abc import Iterator, Mapping
+
+from simmodel.arch.record import Arch, FarMemory, Link, Memory
 from simmodel.isa import Copy
 from simmodel.isa.region import Operand
 from simmodel.machine.flow import Resource, Usage
@@ -119,51 +121,80 @@ def crossed(arch: Arch, copy: Copy) -> tuple[str, ...]:
     return tuple(n for n, link in arch.links.items() if source in link.from_ and target in link.to)
 
 
-Crossing = tuple[int, bool]
-"""Number of a link's instance, and whether it is crossed outward."""
+Crossing = tuple[int, int]
+"""Number of a bus's instance, and whether it is crossed outward; of other links, their two ends.
+Where both directions share a lane, that of one of them."""
 
 
-def crossings(arch: Arch, name: str, copy: Copy, core: int) -> tuple[Crossing, ...]:
-    """Where `copy`, issued by `core`, crosses link `name`: a broadcast crosses each lane once.
+def crossings(arch: Arch, name: str, copy: Copy, core: int) -> tuple[Mapping[Crossing, float], int]:
+    """Where `copy`, issued by `core`, crosses link `name`, with the part of its bytes that crosses
+    there, and the hops on its way: a broadcast crosses each lane once.
 
-    What is stored leaves through the instance of the core that it lies in, what is loaded enters
-    through those of the cores that receive it; from core to core it does both.
+    What is stored leaves a bus through the instance of the core that it lies in, what is loaded
+    enters through those of the cores that receive it; from core to core it does both.
     """
-    outward = is_store(copy)
-    size = arch.core_count // arch.scopes(arch.links[name].scope)
+    link = arch.links[name]
+    grid, hops = arch.grid(link), 0
+    if grid is not None:
+        far = OUTWARD["local"]
+        found, hops = grid.crossed(*(
+            None if OUTWARD[end.memory] > far else end.cores or (core,)
+            for end in (copy.src, copy.dst)
+        ))  # fmt: skip
+    else:
+        found = dict.fromkeys(_bus_crossings(arch, link, copy, core), 1.0)
+    if link.duplex:
+        return found, hops
+    joined: dict[Crossing, float] = {}
+    for (first, last), part in found.items():
+        lane = (first, False) if grid is None else (min(first, last), max(first, last))
+        joined[lane] = joined.get(lane, 0.0) + part
+    return joined, hops
+
+
+def _bus_crossings(arch: Arch, link: Link, copy: Copy, core: int) -> Iterator[Crossing]:
+    size = arch.core_count // arch.scopes(link.scope)
     senders = dict.fromkeys(owner // size for owner in copy.src.cores or (core,))
     receivers = dict.fromkeys(owner // size for owner in copy.dst.cores or (core,))
-    if outward:
-        return tuple((index, True) for index in senders)
-    entered = tuple((index, False) for index in receivers)
-    if OUTWARD[copy.dst.memory] < OUTWARD[copy.src.memory]:
-        return entered
-    left = tuple((index, True) for index in senders if tuple(receivers) != (index,))
-    return (*left, *entered)
+    far = OUTWARD[copy.dst.memory] - OUTWARD[copy.src.memory]
+    if far >= 0:
+        yield from ((n, True) for n in senders if far or tuple(receivers) != (n,))
+    if far <= 0:
+        yield from ((n, False) for n in receivers)
+
+
+def hop_latency(arch: Arch, copy: Copy, core: int) -> int:
+    """Cycles of latency of all hops on the way of `copy`, issued by `core`."""
+    return sum(
+        arch.links[name].latency.cycles(arch.clock) * crossings(arch, name, copy, core)[1]
+        for name in crossed(arch, copy)
+    )
 
 
 class Links:
     """All instances of all links, in both directions."""
 
     def __init__(self, env: Clock, arch: Arch) -> None:
-        self._arch = arch
-        self._lanes: dict[tuple[str, int, bool], Resource] = {}
-        for name, link in arch.links.items():
-            for index in range(arch.scopes(link.scope)):
-                label = f"link.{name}" if link.scope == "chip" else f"link.{name}{index}"
-                rate = link.bandwidth.at(arch.clock)
-                lanes = [
-                    Resource(env, label + suffix, rate, BANDWIDTH)
-                    for suffix in ((".in", ".out") if link.duplex else ("",))
-                ]
-                self._lanes[name, index, False] = lanes[0]
-                self._lanes[name, index, True] = lanes[-1]
+        self._env, self._arch = env, arch
+        self._lanes: dict[tuple[str, Crossing], Resource] = {}
+        """Those that a copy has crossed."""
+
+    def _lane(self, name: str, crossing: Crossing) -> Resource:
+        if (name, crossing) not in self._lanes:
+            link, (first, last) = self._arch.links[name], crossing
+            label = f"link.{name}{'' if link.scope == 'chip' else first}"
+            if link.topology != "bus":
+                label = f"link.{name}.{first}-{last}"
+            elif link.duplex:
+                label += ".out" if last else ".in"
+            rate = link.bandwidth.at(self._arch.clock)
+            self._lanes[name, crossing] = Resource(self._env, label, rate, BANDWIDTH)
+        return self._lanes[name, crossing]
 
     def lane_bytes(self, copy: Copy, core: int) -> Usage:
         """Bytes of one `copy` issued by `core` through each lane that it crosses."""
-        lanes = {
-            self._lanes[name, index, outward]: float(copy.source_bytes)
+        return tuple(
+            (self._lane(name, crossing), copy.source_bytes * part)
             for name in crossed(self._arch, copy)
-            for index, outward in crossings(self._arch, name, copy, core)
-        }
-        return tuple(lanes.items())
+            for crossing, part in crossings(self._arch, name, copy, core)[0].items()
+        )

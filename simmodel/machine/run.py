@@ -13,7 +13,7 @@ from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Copy, MatrixInstruction
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine, Work
-from simmodel.machine.memory import crossed, crossings
+from simmodel.machine.memory import Crossing, crossed, crossings
 from simmodel.machine.steady import watch_loops
 from simmodel.program.program import Origin, Program, places
 from simmodel.trace import CAUSES, CORE, NO_WORK, Counts, EngineTrace, OriginTrace, Spans, Trace
@@ -28,11 +28,13 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
     """The trace of `machine`, which has run `program` in `cycles`."""
     works = [work for core in machine.works for work in core]
     by_kind: dict[tuple[int, int, int], Bytes] = {}  # equal layers move the same
+    networks = any(link.topology != "bus" for link in machine.arch.links.values())
     moved: list[Bytes] = []
     for work in works:
         kind, times = work.instruction.prototype, work.times if work.count else 0
-        # What names no cores moves as much on each of them.
-        core = work.core if any(operand.cores for operand in kind.operands()) else -1
+        # What names no cores moves as much on each of them, but over links between neighbours.
+        placed = networks or any(operand.cores for operand in kind.operands())
+        core = work.core if placed else -1
         key = id(kind), core, times
         if key not in by_kind:
             by_kind[key] = _occurrence_traffic(work, machine.arch)
@@ -61,6 +63,7 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
             for index in sorted(by_origin)
         ),
         traffic=_traffic(zip(works, moved, strict=True), machine.arch),
+        busiest_lanes=_busiest_lanes(works, machine.arch),
         far_loads={far: _far_load(far, works, machine.arch) for far in machine.arch.far_rates},
         issued=sum(work.executed for work in works),
         macs=sum(map(_macs, works)),
@@ -104,9 +107,19 @@ def _occurrence_traffic(work: Work, arch: Arch) -> Bytes:
         total[f"{flow.operand.memory}.{way}"] += work.times * flow.bytes * targets
     if isinstance(work.instruction, Copy):
         for name in crossed(arch, work.instruction):
-            lanes = len(crossings(arch, name, work.instruction, work.core))
-            total[f"link.{name}"] += work.times * work.instruction.source_bytes * lanes
+            lanes = sum(crossings(arch, name, work.instruction, work.core)[0].values())
+            total[f"link.{name}"] += work.times * round(work.instruction.source_bytes * lanes)
     return total
+
+
+def _busiest_lanes(works: Iterable[Work], arch: Arch) -> dict[str, float]:
+    found = {name: defaultdict[Crossing, float](float) for name in arch.links}
+    for work in works if arch.links else ():
+        if isinstance(copy := work.instruction, Copy) and work.count:
+            for name in crossed(arch, copy):
+                for lane, part in crossings(arch, name, copy, work.core)[0].items():
+                    found[name][lane] += work.executed * copy.source_bytes * part
+    return {name: max(lanes.values(), default=0.0) for name, lanes in found.items()}
 
 
 def _far_load(far: str, works: Iterable[Work], arch: Arch) -> float:

@@ -364,10 +364,13 @@ def test_bytes_by_engine_and_link(scope: str, crossed: int) -> None:
     """A broadcast reaches two cores; with a link for each it enters both, and what one core gives
     the other leaves through one of them and enters through the other."""
     arch, program = chip(scope), relay()
-    row = traffic_row(simulate(program, arch), program, arch)
+    trace = simulate(program, arch)
+    row = traffic_row(trace, program, arch)
+    rate = arch.links["mesh"].bandwidth.at(arch.clock)
     assert row == {
         "copied_load_bytes": 2 * SIZE, "copied_peer_bytes": SIZE, "copied_store_bytes": SIZE,
         "link_mesh_bytes": crossed * SIZE,
+        "link_mesh_busiest": 2 * SIZE / trace.cycles / rate,  # into core 0
     }  # fmt: skip
     assert all(column(name) is not None for name in row)
 

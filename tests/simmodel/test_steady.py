@@ -150,9 +150,17 @@ def random_machine(dice: random.Random, cores: int) -> Arch:
         "write_efficiency": dice.choice((1.0, 0.7)), "run_cost": f"{dice.choice((0, 2))} cycles",
         "conflict_penalty": dice.choice((0.0, 0.4)), "channels": dice.choice((1, 3)),
     }  # fmt: skip
+    vector = {"startup": f"{dice.choice((0, 0, 3))} cycles"}
+    links: dict[str, Any] = {}
+    if dice.random() < 0.4:
+        links["noc"] = {
+            "topology": "ring", "from": ["dram", "local"], "to": ["dram", "local"],
+            "bandwidth": f"{dice.choice((3, 8, 64))} B/cycle", "latency": "2 cycles",
+            "ports": sorted({0, cores - 1}), "duplex": dice.random() < 0.5,
+        }  # fmt: skip
     return machine(
         cores=cores, memories=memories(dram=dram, local=local), front_end=front_end,
-        vector={"startup": f"{dice.choice((0, 0, 3))} cycles"},
+        vector=vector, links=links,
     )  # fmt: skip
 
 
