@@ -27,7 +27,7 @@ def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
         _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
-        _results, _idle_memories, _read_only, _host_link, _networks, _instructions, _energies,
+        _results, _idle_memories, _read_only, _no_dram, _networks, _instructions, _energies,
         _areas, _yield, assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
@@ -241,9 +241,15 @@ def _read_only(arch: Arch) -> Iterator[Problem]:
             yield Problem(at, "a run only reads 'flash': what is stored goes to 'dram'")
 
 
-def _host_link(arch: Arch) -> Iterator[Problem]:
-    """Where the chip has no DRAM, the link over which inputs come."""
-    if arch.memories.dram.on_chip and "bandwidth" not in arch.host.model_fields_set:
+def _no_dram(arch: Arch) -> Iterator[Problem]:
+    """Of a chip without DRAM the link over which inputs come, and that all lies in one memory."""
+    memories = arch.memories
+    if memories.dram.on_chip and (memories.shared or memories.flash):
+        message = (
+            "it is alone: where a chip has no DRAM, neither has it flash or more shared memory"
+        )
+        yield Problem(("memories", "dram", "on_chip"), message, (("memories",),))
+    if memories.dram.on_chip and "bandwidth" not in arch.host.model_fields_set:
         message = "expected: without DRAM inputs and outputs go from and to the host"
         yield Problem(("host", "bandwidth"), message, (("memories", "dram"),))
 

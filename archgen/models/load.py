@@ -41,12 +41,7 @@ from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
 from archgen.models.weights import round_weights, weight_format
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
-from archgen.zoo.shapes import (
-    SMALL,
-    fixed_shapes,
-    without_data,
-    without_initializers,
-)
+from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
 from compiler import api
 from compiler.api import at_node, operator_name
 from simmodel.arch.dtype import Array

@@ -74,7 +74,7 @@ class Dram(FarMemory):
     and outputs cross `host.bandwidth`. So is `shared` memory where a file has no `dram`."""
 
     @property
-    def banks(self) -> Memory:
+    def sram(self) -> Memory:
         """It as SRAM of the chip."""
         width = self.burst
         return Memory(size=self.size, banks=self.channels, bank_width=width, alignment=width)
@@ -179,7 +179,7 @@ class Memories(FrozenModel):
 
     def srams(self) -> dict[str, Memory]:
         """The same with that in the place of DRAM where it is on the chip, as `shared`."""
-        return ({"shared": self.dram.banks} if self.dram.on_chip else {}) | self.on_chip()
+        return ({"shared": self.dram.sram} if self.dram.on_chip else {}) | self.on_chip()
 
 
 class Matrix(FrozenModel):

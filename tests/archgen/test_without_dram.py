@@ -108,6 +108,9 @@ def test_a_file_needs_one_memory_for_all(tmp_path: Path) -> None:
 def test_the_link_to_the_host_is_stated(tmp_path: Path) -> None:
     with pytest.raises(ArchError, match=r"host.bandwidth: expected: without DRAM inputs"):
         resident(tmp_path, host="host: {latency: 1 us}")
+    both = "  dram: {size: 1 MiB, bandwidth: 1 GB/s, on_chip: true}\n  local: {size: 64 KiB}"
+    with pytest.raises(ArchError, match="it is alone"):
+        resident(tmp_path, local=both)
 
 
 def test_engines_do_not_compute_on_what_is_in_the_place_of_dram(tmp_path: Path) -> None:
