@@ -76,7 +76,7 @@ class IssueClock:
             start = max(start, self._issue)
         if cost.fence or cost.meets:
             start = max(start, self._fence)
-        for name, count in cost.waits:
+        for name, count in cost.waits if self._given else ():
             given = self._given.get(name)
             for _ in range(count if given else 0):
                 if given:
@@ -151,10 +151,11 @@ class IssueClock:
             self._waiting[engine] += times
 
 
-def as_clocks_see(atoms: Sequence[IssueUnit], tokens: Mapping[str, int], arch: Arch) -> Hashable:
-    """All of `atoms` that decides how clocks with these initial counts play them: tokens and
-    barriers by number, as cores name those that they give each other by theirs."""
-    interlock, numbers = arch.front_end.sync == "interlock", dict[str, tuple[int, int | None]]()
+def as_clocks_see(atoms: Sequence[IssueUnit], tokens: Mapping[str, int]) -> Hashable:
+    """All of `atoms` that decides how clocks with these initial counts play them where nothing
+    interlocks: tokens and barriers by number, as cores name those that they give each other by
+    theirs."""
+    numbers = dict[str, tuple[int, int | None]]()
 
     def number(name: str) -> tuple[int, int | None]:
         return numbers.setdefault(name, (len(numbers), tokens.get(name)))
@@ -166,7 +167,6 @@ def as_clocks_see(atoms: Sequence[IssueUnit], tokens: Mapping[str, int], arch: A
             *[(number(name), count) for name, count in atom.cost.signals],
             *([type(atom.item), number(f"={atom.item.barrier}")]
               if isinstance(atom.item, Arrive | Await) else ()),
-            atom.accesses if interlock else (),
         )
         for atom in atoms
     )  # fmt: skip

@@ -79,7 +79,9 @@ class OrderInstructions(Omittable):
         if not self.enabled or self.turns or not plays(stream, tokens):
             return stream
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
-        key = as_clocks_see(atoms, tokens, arch) if arch.core_count > 1 else None
+        alone = arch.core_count == 1 or arch.front_end.sync == "interlock"
+        # Where hardware interlocks addresses decide, and these differ by core.
+        key = object() if alone else as_clocks_see(atoms, tokens)
         if (order := sequence.orders.get(key)) is None:
             fresh = partial(IssueClock, arch, tokens, around)
             order = sequence.orders[key] = _best_order(atoms, arch, fresh)
