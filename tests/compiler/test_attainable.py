@@ -23,7 +23,7 @@ from archgen.schema import rewritten
 from compiler.api import CompileOptions, compile_model
 from compiler.cost.work import product_startup
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.estimate.network_bound import Attainable, bound_of, product_cycles_on
+from compiler.estimate.network_bound import Attainable, Demands, bound_of, product_cycles_on
 from compiler.options import Stages
 from compiler.target.group_depthwise import GroupDepthwise
 from simmodel.arch.record import Arch
@@ -90,6 +90,19 @@ def test_late_weights_wait_for_room() -> None:
     assert early < found.weights <= early + weights + 2 * 512
     assert found.weights > found.bandwidth
     assert took >= found.cycles
+
+
+def test_a_product_behind_a_norm_waits_for_all_that_is_normalized() -> None:
+    """It reads the sum element by element as well, of which one column alone needs little."""
+    net = Net()
+    x = net.input(8, 32)
+    y = net.op("Softmax", net.op("Add", x, net.op("MatMul", x, net.weight(32, 32))))
+    model = net.model(net.op("MatMul", y, net.weight(32, 32)))
+    made = compile_model(model, machine(types=("fp16",)), CompileOptions(dtype="fp16"))
+    assert made.search is not None
+    demands = Demands(made.search.graph, made.search.parts)
+    first, last = demands.sizes
+    assert demands.before[last][demands.names.index(first)] == 1
 
 
 def added() -> tuple[onnx.ModelProto, Arch]:
