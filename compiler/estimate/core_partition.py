@@ -135,7 +135,7 @@ class CorePartition:
             held = size * self._count
             rows = LayerPartition(cycles.rows, loading, held, 0.0, crossed[at])
             apart = LayerPartition(cycles.channels, parts[at], size, passing[at], size, maps[at])
-            found.append(min(rows, apart, key=_longest))
+            found.append(min(rows, apart, key=lambda p: max(p.computing, p.loading) + p.passing))
         return found
 
     def _loads(self, sizes: Any, alike: bool) -> Any:
@@ -203,7 +203,3 @@ class CorePartition:
         arch = self._arch
         rate = self._count * copy_rate(arch, path(arch, "dram", "local"))
         return count * self._first + size / min(arch.dram_bytes_per_cycle, rate)
-
-
-def _longest(part: LayerPartition) -> float:
-    return max(part.computing, part.loading) + part.passing

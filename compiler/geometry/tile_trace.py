@@ -272,7 +272,7 @@ class TraceCache:
     def __init__(self) -> None:
         self.window, self.column = cache(clipped), cache(TileBoxes)
         self.union, self.on_chip = cache(self._union), cache(self._on_chip)
-        self.same = cache(_same)
+        self.same = cache(lambda window, count: TileWindows.of([window] * count))
         self._layers: dict[int, tuple[Layer, Callable[..., LayerTiles]]] = {}
         """By the identity of a layer, which is kept so that it stays its own."""
 
@@ -321,11 +321,6 @@ class TraceCache:
                 last = _grown(window, last) if whole else window
             found.append(last)
         return TileWindows.of(found)
-
-
-def _same(window: TileWindow, count: int) -> TileWindows:
-    """The same in all of `count` tiles."""
-    return TileWindows.of([window] * count)
 
 
 @dataclass(frozen=True)

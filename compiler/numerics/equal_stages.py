@@ -60,10 +60,6 @@ class SkippedStages:
         """Whether all that is skipped does in `program` what its twin does."""
         return not unlike(program, self.twins, self.starts, self.encodings, self.executed)
 
-    def given_by(self, stage: Stage) -> list[str]:
-        """Tensors of a skipped stage that are given."""
-        return [name for name in stage.stored if name in self.given]
-
     def raw(self, values: Mapping[str, Array], graph: NestGraph) -> dict[str, Array]:
         """What is given of the model's `values`, as it is stored."""
         return {

@@ -230,7 +230,7 @@ class Recomputation:
         done = iter(self._last_used)
         for number, stage in enumerate(self.recipe.stages):
             if number in self.skipped.twins:
-                for name in self.skipped.given_by(stage):
+                for name in filter(self.skipped.given.__contains__, stage.stored):
                     self._start_from(name, (given or {})[name])
                 yield self._found_so_far(chain(*islice(done, max(1, len(stage.nests)))))
                 continue

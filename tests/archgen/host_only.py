@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from click.testing import CliRunner, Result
+from networks import model
 from onnx import helper, numpy_helper
-from role_nets import model
 
 from archgen.cli.main import cli, complain
 from archgen.toolchain import Compiled, Request, Toolchain

@@ -3,15 +3,15 @@ says of one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx
+from networks import model
 from numpy.typing import ArrayLike
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import helper, numpy_helper, parser
 
 from archgen.outcomes.points import Point, Row
 from archgen.scheduling import Scheduling
@@ -20,23 +20,6 @@ from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD, Toolchain
 
 NETS = Path(__file__).with_name("nets")
-Shapes = Mapping[str, Sequence[int | str | None] | None]
-
-
-def model(
-    nodes: Sequence[onnx.NodeProto], inputs: Shapes, outputs: Shapes,
-    constants: Mapping[str, ArrayLike] | None = None, *,
-    opset: int = 17, domain: str = "", kind: int = TensorProto.FLOAT, name: str = "g",
-) -> onnx.ModelProto:  # fmt: skip
-    """The network of `nodes` between ports of these shapes, all of one element type."""
-    given, results = (
-        [helper.make_tensor_value_info(port, kind, shape) for port, shape in ports.items()]
-        for ports in (inputs, outputs)
-    )
-    data = [numpy_helper.from_array(np.asarray(v), key) for key, v in (constants or {}).items()]
-    graph = helper.make_graph(nodes, name, given, results, data)
-    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9 if opset < 21 else 10)
 
 
 def net(text: str, opset: int = 17, **constants: ArrayLike) -> onnx.ModelProto:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from networks import model as net_of
 from numpy.typing import NDArray
 from onnx import helper
-from role_nets import model as net_of
 
 Array = NDArray[Any]
 Made = tuple[list[onnx.NodeProto], dict[str, Array], tuple[int, ...]]

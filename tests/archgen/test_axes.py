@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pandas as pd
 import pytest
+from networks import model
 from onnx import helper
-from role_nets import model
 
 from archgen.cli.summary import reasons
 from archgen.outcomes.axes import StudyAxis, axes, completed, workload

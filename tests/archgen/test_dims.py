@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from host_only import HOST_ONLY
+from networks import model
 from onnx import helper, numpy_helper, parser
-from role_nets import model
 
 import archgen
 from archgen.cli.main import cli

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from networks import model
 from onnx import helper
-from role_nets import model
 
 from archgen.cli.main import cli
 from archgen.outcomes.points import Execute, Point, Row

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 from click.testing import CliRunner
+from networks import model as model_of
 from onnx import helper
-from role_nets import model as model_of
 
 from archgen.cli.main import cli
 from archgen.extensions import ExtensionError, activate, extension, foreign

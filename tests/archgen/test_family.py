@@ -10,8 +10,8 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from networks import model
 from onnx import helper, numpy_helper
-from role_nets import model
 
 import archgen
 from archgen.check.quantize import with_scales_of

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from networks import model
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_static
-from role_nets import model, net
+from role_nets import net
 
 from archgen.check import int8 as recipe
 from archgen.check.quantize import Quantized, quantize

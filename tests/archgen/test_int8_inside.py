@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from networks import model as model_of
 from onnx import helper, numpy_helper
-from role_nets import model as model_of
 
 from archgen.check.quantize import quantize
 from archgen.check.quantizer_input import products

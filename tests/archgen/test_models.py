@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from networks import model
 from onnx import TensorProto, helper, numpy_helper, parser
-from role_nets import model, saved
+from role_nets import saved
 
 import archgen
 from archgen.check.reference import run_reference

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from networks import model
 from onnx import helper
-from role_nets import model, saved
+from role_nets import saved
 
 from archgen.api import compile_model, execute, load_arch, load_model
 from archgen.cli.main import cli

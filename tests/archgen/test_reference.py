@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from networks import model
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from role_nets import net
@@ -144,18 +144,12 @@ def test_a_reference_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 def test_numbers_below_a_byte_in_a_file_are_read(tmp_path: Path) -> None:
     """Which ONNX Runtime takes in the message alone."""
     values, path = np.arange(2048) % 15 - 7, tmp_path / "net.onnx"
-    weights = numpy_helper.from_array(values.reshape(64, 32).astype(ml_dtypes.int4), "q")
-    scale = numpy_helper.from_array(np.array(0.5, np.float32), "s")
+    weights = {"q": values.reshape(64, 32).astype(ml_dtypes.int4), "s": np.float32(0.5)}
     nodes = [
         helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
         helper.make_node("MatMul", ["x", "w"], ["y"]),
     ]
-    ports = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, extent])
-        for name, extent in (("x", 64), ("y", 32))
-    ]
-    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], [weights, scale])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    proto = model(nodes, {"x": [1, 64]}, {"y": [1, 32]}, weights, opset=21)
     onnx.save(proto, path, save_as_external_data=True, location="net.bin", size_threshold=64)
     opened = open_model(path).proto
     assert is_outside(opened.graph.initializer[0])
@@ -205,17 +199,7 @@ LEFT = np.full((2, 4), 255, np.uint8)
 RIGHT = np.full((4, 2), 127, np.int8)
 SUMS = LEFT.astype(int) @ RIGHT.astype(int)
 ONE = np.float32(1)
-
-
-def model(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:
-    """A network of `node` alone, with an input for each of `feeds`."""
-    inputs = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in feeds.items()
-    ]
-    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=node.output[0])])
-    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, ir_version=10, opset_imports=imports)
+SETS: dict[str, Any] = {"opset": 21, "domain": "com.microsoft"}
 
 
 CASES: dict[str, tuple[list[str], dict[str, Array], Array]] = {
@@ -257,7 +241,8 @@ def test_pairs_of_products_do_not_saturate(operator: str) -> None:
     reads, feeds, expected = CASES[operator]
     feeds = {name: np.asarray(array) for name, array in feeds.items()}
     domain = "" if onnx.defs.has(operator) else "com.microsoft"
-    proto = model(helper.make_node(operator, reads, ["y"], domain=domain), feeds)
+    node = helper.make_node(operator, reads, ["y"], domain=domain)
+    proto = model([node], feeds, ["y"], **SETS)
     assert "Cast" in {node.op_type for node in with_exact_products(proto).graph.node}
     assert np.array_equal(run_reference(proto, feeds)["y"], expected)
     (on_host,) = run_node(proto.SerializeToString(), list(feeds.values()))
@@ -270,19 +255,20 @@ def test_inside_of_a_branch_too() -> None:
     output = helper.make_tensor_value_info("p", TensorProto.INT32, [2, 2])
     body = helper.make_graph([product], "body", [], [output])
     node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
-    assert np.array_equal(run_reference(model(node, feeds), feeds)["y"], SUMS)
+    assert np.array_equal(run_reference(model([node], feeds, ["y"], **SETS), feeds)["y"], SUMS)
 
 
 def test_what_cannot_saturate_is_left_alone() -> None:
     feeds = {"a": LEFT, "b": RIGHT.view(np.uint8)}
-    proto = model(helper.make_node("MatMulInteger", ["a", "b"], ["y"]), feeds)
+    proto = model([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], feeds, ["y"], **SETS)
     assert [node.op_type for node in with_exact_products(proto).graph.node] == ["MatMulInteger"]
 
 
 @pytest.mark.parametrize("operator", ["MatMulInteger", "QGemm"])
 def test_what_is_wrong_is_left_to_onnx_runtime(operator: str) -> None:
     domain = "" if onnx.defs.has(operator) else "com.microsoft"
-    proto = model(helper.make_node(operator, ["a"], ["y"], domain=domain), {"a": LEFT})
+    node = helper.make_node(operator, ["a"], ["y"], domain=domain)
+    proto = model([node], {"a": LEFT}, ["y"], **SETS)
     with pytest.raises(ModelError, match="ONNX Runtime cannot run"):
         run_reference(proto, {"a": LEFT})
     with pytest.raises(NoPayload, match="no model for ONNX Runtime"):
@@ -291,6 +277,6 @@ def test_what_is_wrong_is_left_to_onnx_runtime(operator: str) -> None:
 
 def test_a_node_without_a_name_is_named_by_what_it_makes() -> None:
     feeds = {"a": np.ones(4, np.float32), "i": np.asarray([7])}
-    proto = model(helper.make_node("Gather", ["a", "i"], ["y"]), feeds)
+    proto = model([helper.make_node("Gather", ["a", "i"], ["y"])], feeds, ["y"], **SETS)
     with pytest.raises(ModelError, match=r"the Gather that makes 'y': .*idx=7"):
         run_reference(proto, feeds)

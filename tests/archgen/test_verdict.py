@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from networks import model
 from onnx import helper, numpy_helper
-from role_nets import model, row_of
+from role_nets import row_of
 
 from archgen.backend.base import DEFAULT
 from archgen.check.quantize import quantize

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from networks import reference
+from networks import model, reference
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
@@ -43,12 +43,7 @@ class _Product(OpRun):
         operands = {"a": x.astype("f4") - given[f"{one}_zero"], "b": self.centred(w, zeros, given)}
         window = {name: given[name] for name in WINDOW if name in given}
         node = helper.make_node(operator, [*operands], ["y"], **window)
-        ports = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in operands.items()]
-        graph = helper.make_graph([node], "g", ports, [helper.make_empty_tensor_value_info("y")])
-        opsets = [helper.make_opsetid("", 21)]
-        total = reference(helper.make_model(graph, opset_imports=opsets, ir_version=10), operands)[
-            "y"
-        ]
+        total = reference(model([node], operands, ["y"], opset=21), operands)["y"]
         assert np.abs(total).max(initial=0) < 1 << 24
         channel = (-1,) if operator == "MatMul" else (-1, *(1,) * (w.ndim - 2))
         total = np.rint(total).astype(float) + (

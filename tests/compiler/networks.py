@@ -8,7 +8,7 @@ and simulates, and compares all three meanings.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node
@@ -51,6 +51,33 @@ def cleaned(model: ir.Model) -> ir.Model:
 def model_of(text: str, opset: int = 18) -> onnx.ModelProto:
     """A model in ONNX's text syntax, without its header."""
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
+
+
+Shape = Sequence[int | str | None] | None
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Shape | Array],
+    outputs: Mapping[str, Shape] | Sequence[str], constants: Mapping[str, ArrayLike] | None = None,
+    *, opset: int = 17, domain: str = "", kind: int = TensorProto.FLOAT, name: str = "g",
+) -> onnx.ModelProto:  # fmt: skip
+    """The network of `nodes` between ports of these shapes, of one element type where no array says
+    another; outputs of which there are names alone have the types that follow."""
+
+    def port(name: str, said: Shape | Array) -> onnx.ValueInfoProto:
+        given = isinstance(said, np.ndarray | np.generic)
+        own = helper.np_dtype_to_tensor_dtype(said.dtype) if given else kind
+        return helper.make_tensor_value_info(name, own, said.shape if given else said)
+
+    results = (
+        [port(*each) for each in outputs.items()]
+        if isinstance(outputs, Mapping)
+        else [onnx.ValueInfoProto(name=name) for name in outputs]
+    )
+    data = [numpy_helper.from_array(np.asarray(v), key) for key, v in (constants or {}).items()]
+    graph = helper.make_graph(nodes, name, [port(*each) for each in inputs.items()], results, data)
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9 if opset < 21 else 10)
 
 
 class Net:
@@ -121,26 +148,19 @@ class Net:
         return self._raw("DequantizeLinear", [q, *code], shape)
 
     def _inferred(self, name: str) -> tuple[int, ...]:
-        graph = self._graph([name], lambda n: self.shapes.get(n))
         found = onnx.shape_inference.infer_shapes(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]),
-            strict_mode=True, data_prop=True,
-        )  # fmt: skip
+            self.model(name), strict_mode=True, data_prop=True
+        )
         dims = found.graph.output[0].type.tensor_type.shape.dim
         return tuple(d.dim_value for d in dims)
 
-    def _graph(self, outputs: Sequence[str], shape: Any) -> onnx.GraphProto:
-        ports = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, self.shapes[n]) for n in self.inputs
-        ]
-        results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape(n)) for n in outputs]
-        return helper.make_graph(self.nodes, "net", ports, results, self.constants)
-
     def model(self, *outputs: str) -> onnx.ModelProto:
         """The finished model."""
-        graph = self._graph(outputs, self.shapes.get)
-        imports = [helper.make_opsetid("", 21)]
-        return helper.make_model(graph, ir_version=10, opset_imports=imports)
+        given = {name: self.shapes[name] for name in self.inputs}
+        made = {name: self.shapes.get(name) for name in outputs}
+        found = model(self.nodes, given, made, opset=21, name="net")
+        found.graph.initializer.extend(self.constants)
+        return found
 
 
 def reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> dict[str, Array]:

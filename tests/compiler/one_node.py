@@ -9,7 +9,7 @@ from typing import Any
 import networks
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from archgen.check.reference import run_node
 from compiler.api import CompileOptions, CompileResult, compile_model
@@ -49,25 +49,19 @@ def case(op: str, *inputs: Any, opset: int = 21, outputs: int = 1, positive: boo
     return Case(op, list(inputs), attributes, opset, outputs, positive, dtype)
 
 
-def model_of(node: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def node_model(node: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model of one node, and arrays for its inputs."""
-    names, given_inputs, constants, feeds = [], [], [], {}
+    names, constants, feeds = [], {}, {}
     for position, value in enumerate(node.inputs):
         name = f"i{position}" if value is not None else ""
         names.append(name)
         if isinstance(value, np.ndarray | np.generic):
-            constants.append(numpy_helper.from_array(np.asarray(value), name))
+            constants[name] = value
         elif value is not None:
             feeds[name] = sample(value, node)
-            kind = helper.np_dtype_to_tensor_dtype(feeds[name].dtype)
-            given_inputs.append(helper.make_tensor_value_info(name, kind, value))
     outputs = [f"o{i}" for i in range(node.outputs)]
     proto = helper.make_node(node.op, names, outputs, **node.attributes)
-    infos = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph([proto], "g", given_inputs, infos, constants)
-    model = helper.make_model(
-        graph, ir_version=10, opset_imports=[helper.make_opsetid("", node.opset)]
-    )
+    model = networks.model([proto], feeds, outputs, constants, opset=node.opset)
     return onnx.shape_inference.infer_shapes(model, strict_mode=True), feeds
 
 

@@ -13,7 +13,8 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from networks import model
+from onnx import helper
 
 import archgen
 from archgen.check.reference import run_node
@@ -33,19 +34,17 @@ ROWS, WIDE = 64, 32
 
 def compiled(folder: Path, arch: Arch, products: int) -> Program:
     """Products with a softmax of rows behind each, for 1 to ROWS rows."""
-    weights, nodes, last = [], [], "x"
+    weights, nodes, last = {}, [], "x"
     for n in range(products):
-        weights.append(numpy_helper.from_array((n + 2) * np.eye(WIDE, dtype="f4"), f"w{n}"))
+        weights[f"w{n}"] = (n + 2) * np.eye(WIDE, dtype="f4")
         made = "y" if n == products - 1 else f"n{n}"
         nodes += [
             helper.make_node("MatMul", [last, f"w{n}"], [f"p{n}"]),
             helper.make_node("Softmax", [f"p{n}"], [made], axis=-1),
         ]
         last = made
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", WIDE]) for n in "xy"]
-    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], weights)
     path = folder / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    onnx.save(model(nodes, {"x": ["rows", WIDE]}, {"y": ["rows", WIDE]}, weights), path)
     family = archgen.load_family(path, dims={"rows": (1, ROWS)})
     return archgen.compile_model(family, arch, effort=0)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
-from networks import Net, check, refused
-from onnx import TensorProto, helper, numpy_helper
+from networks import Net, check, model, refused
+from onnx import helper, numpy_helper
 
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.dtype import NUMPY
@@ -175,15 +175,10 @@ def test_products_with_packed_weights_of_onnx_runtime(bits: int, deep: int, poin
         "MatMulNBits", names, ["y"], name="mm", domain="com.microsoft", K=deep, N=wide, bits=bits,
         block_size=block,
     )  # fmt: skip
-    graph = helper.make_graph(
-        [node], "net",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, (3, deep))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, wide))],
-        [numpy_helper.from_array(values, name) for name, values in inits.items()],
-    )  # fmt: skip
-    sets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, ir_version=10, opset_imports=sets)
-    seen = check(model, able(NAMED["plain"]), "fp16")
+    proto = model(
+        [node], {"x0": (3, deep)}, {"y": (3, wide)}, inits, opset=21, domain="com.microsoft"
+    )
+    seen = check(proto, able(NAMED["plain"]), "fp16")
     assert not seen.compiled.host
     sizes = [c.data.nbytes for c in seen.compiled.program.constants if c.name.endswith("#0")]
     assert sizes == [wide * deep * (2 if deep % block else bits / 8)]

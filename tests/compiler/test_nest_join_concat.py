@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nest_reader import check_case, parse_graph
-from networks import cleaned
-from onnx import TensorProto, helper, numpy_helper
+from networks import cleaned, model
+from onnx import helper
 
 from compiler.frontend.importer import load
 from compiler.lowering.lower import lower
@@ -55,12 +55,9 @@ def test_cases(path: Path) -> None:
 
 
 def lowered(
-    nodes: list[onnx.NodeProto], outputs: list[str], weights: list[onnx.TensorProto]
+    nodes: list[onnx.NodeProto], outputs: list[str], weights: dict[str, Array]
 ) -> NestGraph:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 3, 2])
-    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
-    graph = helper.make_graph(nodes, "g", [x], results, weights)
-    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    proto = model(nodes, {"x": [1, 4, 3, 2]}, dict.fromkeys(outputs), weights, opset=21)
     return lower(cleaned(load(proto, "g")), "fp32")
 
 
@@ -70,11 +67,10 @@ def copies(graph: NestGraph) -> int:
 
 def dense_block(layers: int, hand_on: bool) -> NestGraph:
     """Each layer sees all earlier features: joined anew, or the last joint handed on."""
-    weights, nodes, features, last = [], [], ["x0"], "x0"
+    weights, nodes, features, last = {}, [], ["x0"], "x0"
     nodes.append(helper.make_node("Abs", ["x"], ["x0"]))
     for i in range(1, layers + 1):
-        w = np.ones((2, 4 + 2 * (i - 1), 1, 1), np.float32)
-        weights.append(numpy_helper.from_array(w, f"w{i}"))
+        weights[f"w{i}"] = np.ones((2, 4 + 2 * (i - 1), 1, 1), np.float32)
         nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"x{i}"]))
         features.append(f"x{i}")
         parts = [last, f"x{i}"] if hand_on else features
@@ -96,13 +92,13 @@ def test_dense_blocks_need_no_copies(hand_on: bool) -> None:
 @pytest.mark.parametrize(("channels", "strides"), [(3, (36, 6, 2, 1)), (9, (108, 1, 36, 18))])
 def test_a_joint_of_a_few_channels_lies_in_planes(channels: int, strides: tuple[int, ...]) -> None:
     """Of each pixel, a part with few channels would write as many elements."""
-    w = numpy_helper.from_array(np.ones((channels, 4, 1, 1), np.float32), "w")
+    weights = {"w": np.ones((channels, 4, 1, 1), np.float32)}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"]),
         helper.make_node("Conv", ["x", "w"], ["b"]),
         helper.make_node("Concat", ["a", "b"], ["c"], axis=1),
     ]
-    assert lowered(nodes, ["c"], [w]).tensors["c"].has_strides(strides)
+    assert lowered(nodes, ["c"], weights).tensors["c"].has_strides(strides)
 
 
 @st.composite
@@ -110,10 +106,10 @@ def networks(draw: st.DrawFn) -> NestGraph:
     """Random chains of concatenations, slices, reshapes and arithmetic."""
     shapes: dict[str, tuple[int, ...]] = {"x": (1, 4, 3, 2)}
     nodes: list[onnx.NodeProto] = []
-    weights: list[onnx.TensorProto] = []
+    weights: dict[str, Array] = {}
 
     def integers(name: str, values: list[int]) -> str:
-        weights.append(numpy_helper.from_array(np.array(values, np.int64), name))
+        weights[name] = np.array(values, np.int64)
         return name
 
     for i in range(draw(st.integers(2, 9))):
@@ -131,8 +127,7 @@ def networks(draw: st.DrawFn) -> NestGraph:
             total = sum(shapes[p][axis] for p in parts)
             shapes[name] = (*shape[:axis], total, *shape[axis + 1 :])
         elif kind == "Conv" and len(shape) == 4:
-            w = np.ones((2, shape[1], 1, 1), np.float32)
-            weights.append(numpy_helper.from_array(w, f"{name}.w"))
+            weights[f"{name}.w"] = np.ones((2, shape[1], 1, 1), np.float32)
             nodes.append(helper.make_node("Conv", [source, f"{name}.w"], [name]))
             shapes[name] = (shape[0], 2, *shape[2:])
         elif kind == "Slice" and shape[-1] > 1:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import cleaned
-from one_node import Case, agree, case, check, ints, lowered, model_of, real, reference
+from networks import model as model_of
+from one_node import Case, agree, case, check, ints, lowered, node_model, real, reference
 from onnx import helper, numpy_helper
 
 from archgen.check.reference import run_node
@@ -205,7 +206,7 @@ CASES = [
 
 @pytest.mark.parametrize("node", CASES, ids=str)
 def test_operator(node: Case) -> None:
-    check(*model_of(node))
+    check(*node_model(node))
 
 
 def test_dot_products_of_many_pairs_are_no_matrix_products() -> None:
@@ -213,7 +214,7 @@ def test_dot_products_of_many_pairs_are_no_matrix_products() -> None:
         case("Einsum", (4, 5, 6), (4, 5, 6), equation="ijk,ijk->ij"),
         case("MatMul", (3, 1, 6), (3, 6, 1)),
     ):
-        model, feeds = model_of(node)
+        model, feeds = node_model(node)
         assert [step.contraction for step in lowered(model).steps] == [False, False]
         check(model, feeds)
 
@@ -224,8 +225,7 @@ def test_elements_at_an_index_that_repeats_are_rows() -> None:
         helper.make_node("Expand", ["i", "wide"], ["index"]),
         helper.make_node("GatherElements", ["data", "index"], ["y"], axis=1),
     ]
-    weights = [("wide", ints(1, 3, 40)), ("data", real(1, 90, 40))]
-    model = chain(nodes, (1, 3, 1), [numpy_helper.from_array(a, name) for name, a in weights])
+    model = chain(nodes, (1, 3, 1), {"wide": ints(1, 3, 40), "data": real(1, 90, 40)})
     graph = lower(cleaned(load(model, "g")), "fp32")
     assert [step.kind for step in graph.steps][-1] == "Gather"
     feeds = {"x": np.array([[[3], [80], [7]]], np.float32)}
@@ -234,21 +234,18 @@ def test_elements_at_an_index_that_repeats_are_rows() -> None:
 
 def test_silu_is_found_in_its_spelling() -> None:
     nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
-    model = chain(nodes, (3, 5), [])
+    model = chain(nodes, (3, 5))
     graph = lowered(model)
     assert [step.kind for step in graph.steps] == ["Silu"]
     check(model, {"x": real(3, 5)})
 
 
 def chain(
-    nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: list[onnx.TensorProto]
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, Array] | None = None
 ) -> onnx.ModelProto:
     """A float32 model from x to y."""
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
-    y = onnx.ValueInfoProto(name="y")
-    graph = helper.make_graph(nodes, "g", [x], [y], weights)
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
-    return onnx.shape_inference.infer_shapes(model)
+    proto = model_of(nodes, {"x": shape}, ["y"], weights, opset=21)
+    return onnx.shape_inference.infer_shapes(proto)
 
 
 def test_one_weight_serves_unlike_convolutions() -> None:
@@ -259,12 +256,7 @@ def test_one_weight_serves_unlike_convolutions() -> None:
         helper.make_node("Conv", ["d", "w", "b"], ["e"]),
         helper.make_node("Mul", ["e", "w"], ["y"]),
     ]
-    weights = [
-        numpy_helper.from_array(array, name)
-        for name, array in (
-            ("w", real(4, 1, 2, 2)), ("b", real(4)), ("zero", ints(0)), ("one", ints(1)),
-        )
-    ]  # fmt: skip
+    weights = {"w": real(4, 1, 2, 2), "b": real(4), "zero": ints(0), "one": ints(1)}
     check(chain(nodes, (1, 4, 6, 6), weights), {"x": real(1, 4, 6, 6)})
 
 
@@ -272,7 +264,7 @@ def test_one_weight_serves_unlike_convolutions() -> None:
 @given(st.data())
 def test_chains_of_views(data: st.DataObject) -> None:
     shape: tuple[int, ...] = tuple(data.draw(st.integers(1, 4)) for _ in range(3))
-    start, nodes, weights, last = shape, [], [], "x"
+    start, nodes, weights, last = shape, [], {}, "x"
     for i in range(data.draw(st.integers(1, 5))):
         kind = data.draw(st.sampled_from(["Transpose", "Reshape", "Slice"]))
         if kind == "Transpose":
@@ -282,12 +274,12 @@ def test_chains_of_views(data: st.DataObject) -> None:
         elif kind == "Reshape":
             cut = data.draw(st.integers(0, len(shape)))
             shape = tuple(int(np.prod(part)) for part in (shape[:cut], shape[cut:]))
-            weights.append(numpy_helper.from_array(ints(*shape), f"w{i}"))
+            weights[f"w{i}"] = ints(*shape)
             nodes.append(helper.make_node(kind, [last, f"w{i}"], [f"v{i}"]))
         else:
             first = data.draw(st.integers(0, shape[0] - 1))
             for name, value in (("s", first), ("e", shape[0]), ("a", 0)):
-                weights.append(numpy_helper.from_array(ints(value), f"{name}{i}"))
+                weights[f"{name}{i}"] = ints(value)
             nodes.append(helper.make_node(kind, [last, f"s{i}", f"e{i}", f"a{i}"], [f"v{i}"]))
             shape = (shape[0] - first, *shape[1:])
         last = f"v{i}"
@@ -306,7 +298,7 @@ def test_chains_of_views(data: st.DataObject) -> None:
     ids=str,
 )
 def test_what_no_nest_says_runs_on_the_host(node: Case, reason: str) -> None:
-    model, feeds = model_of(node)
+    model, feeds = node_model(node)
     graph = lower(cleaned(load(model, "g")), "fp32")
     (step,) = graph.steps
     assert isinstance(step, HostNode) and reason in step.reason
@@ -335,7 +327,7 @@ def test_host_payloads_hold_what_branches_capture() -> None:
 
 
 def test_types_that_no_memory_stores_are_refused() -> None:
-    model, _ = model_of(case("Transpose", (3, 2), dtype="c8"))
+    model, _ = node_model(case("Transpose", (3, 2), dtype="c8"))
     with pytest.raises(UnsupportedModel, match="COMPLEX64"):
         lower(cleaned(load(model, "g")), "fp32")
 
@@ -368,8 +360,7 @@ def quantized(
     limits = ["nil", "six"] if tail == "Clip" else []
     nodes.append(helper.make_node(tail, ["o", *limits], ["r"]))
     nodes.append(helper.make_node("QuantizeLinear", ["r", "ys", "yz"], ["y"]))
-    data = [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()]
-    model = chain(nodes, x, data)
+    model = chain(nodes, x, weights)
     del model.graph.output[0]
     model.graph.output.append(helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, None))
     return onnx.shape_inference.infer_shapes(model)
@@ -439,7 +430,7 @@ def test_quantization_by_computed_parameters() -> None:
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
     ]
-    model, x = chain(nodes, (4, 9), []), real(4, 9)
+    model, x = chain(nodes, (4, 9)), real(4, 9)
     got, want = run(lowered(model), {"x": x})["y"], reference(model, {"x": x})[0]
     step = (x.max() - x.min()) / 255
     assert np.abs(got - want).max() <= 1.01 * step
@@ -447,7 +438,7 @@ def test_quantization_by_computed_parameters() -> None:
 
 
 def test_the_scale_of_nothing_but_zeros_is_one() -> None:
-    model = chain([helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])], (4, 9), [])
+    model = chain([helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])], (4, 9))
     for name, kind in (("s", onnx.TensorProto.FLOAT), ("z", onnx.TensorProto.UINT8)):
         model.graph.output.append(helper.make_tensor_value_info(name, kind, []))
     feeds = {"x": np.zeros((4, 9), np.float32)}
@@ -459,12 +450,12 @@ def test_the_scale_of_nothing_but_zeros_is_one() -> None:
 def test_integer_products_are_exact() -> None:
     b = RNG.integers(0, 255, (7, 5), np.uint8)
     node = case("MatMulInteger", (3, 7), b, np.int8(-4), np.uint8(3), dtype="i1")
-    check(*model_of(node))
+    check(*node_model(node))
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("fp16", 2e-3), ("bf16", 2e-2)])
 def test_narrow_types_in_memory(kind: str, tolerance: float) -> None:
-    model, feeds = model_of(case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3), real(4)))
+    model, feeds = node_model(case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3), real(4)))
     graph = lower(cleaned(load(model, "g")), kind)
     assert graph.tensors["o0"].dtype == kind
     want = reference(model, feeds)[0]

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED
-from networks import cleaned
+from networks import cleaned, model
 from one_node import executed, lowered
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
@@ -50,15 +50,8 @@ def model_of(
     constants: dict[str, Array] | None = None,
 ) -> onnx.ModelProto:  # fmt: skip
     """A model that computes `outputs` from `feeds`."""
-    kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in feeds.items()}
-    graph = helper.make_graph(
-        nodes, "net",
-        [helper.make_tensor_value_info(n, kinds[n], a.shape) for n, a in feeds.items()],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
-    return onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    proto = model(nodes, feeds, outputs, constants, opset=21)
+    return onnx.shape_inference.infer_shapes(proto, strict_mode=True)
 
 
 def check(model: onnx.ModelProto, feeds: dict[str, Array], arch: Arch | None = None) -> None:

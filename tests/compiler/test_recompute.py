@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from machines import NAMED, crossed, machine
-from networks import STEP, Net, feeds_of
-from onnx import TensorProto, helper, numpy_helper
+from networks import STEP, Net, feeds_of, model
+from onnx import helper
 from test_meaning import NETWORKS, QUANTIZED
 
 from archgen.check.reference import run_node
@@ -227,20 +227,14 @@ def names_of_one_state(kind: str) -> tuple[ExpectedValues, dict[str, Any]]:
     shapes = {"w": (1, 12, 4), "r": (1, 12, 4)}
     arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     arrays |= {"begin": np.array([0]), "end": np.array([9])}
-    weights = [numpy_helper.from_array(values, name) for name, values in arrays.items()]
-    ports = {"x": [1, 1, 4], "z": [1, 1, 1, 4], "last": [1, 1, 4], "part": [1, 1, 1, 4]}
-    (x, *results) = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in ports.items()
-    )
+    results = {"z": [1, 1, 1, 4], "last": [1, 1, 4], "part": [1, 1, 1, 4]}
     nodes = [
         helper.make_node("GRU", ["x", "w", "r"], ["y", "last"], hidden_size=4),
         helper.make_node("Slice", ["y", "begin", "end"], ["part"]),
         helper.make_node("Neg", ["y"], ["z"]),
     ]
-    graph = helper.make_graph(nodes, "g", [x], results, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    recipe, feeds, done = ran(model, machine(types=(kind,)), kind)
+    proto = model(nodes, {"x": [1, 1, 4]}, results, arrays, opset=22)
+    recipe, feeds, done = ran(proto, machine(types=(kind,)), kind)
     return expected_values(recipe, feeds, done.probed), done.outputs
 
 

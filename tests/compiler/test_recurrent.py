@@ -14,9 +14,9 @@ from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
-from networks import feeds_of
+from networks import feeds_of, model
 from one_node import executed
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node, run_reference
@@ -77,14 +77,9 @@ def network(
     names = [name if given.get(name, True) else "" for name in order]
     outputs = ["y", "last", "cell"][: 3 if kind == "LSTM" else 2]
     ports = {"x": (STEPS, BATCH, SIZE), **({n: shapes[n] for n in "wr"} if computed else {})}
-    graph = helper.make_graph(
-        [helper.make_node(kind, ["x", *names], outputs, name="cell", **attributes)],
-        "net",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in ports.items()],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
-        [numpy_helper.from_array(arrays[n], n) for n in names if n and n not in ports],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    node = helper.make_node(kind, ["x", *names], outputs, name="cell", **attributes)
+    constants = {n: arrays[n] for n in names if n and n not in ports}
+    return model([node], ports, dict.fromkeys(outputs), constants, opset=21)
 
 
 def agree(made: dict[str, Any], wanted: dict[str, Any]) -> None:

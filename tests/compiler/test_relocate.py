@@ -12,8 +12,8 @@ import onnx
 import pytest
 from blocks import attention, conv
 from machines import NAMED
-from networks import Net
-from onnx import TensorProto, helper, numpy_helper
+from networks import Net, model
+from onnx import helper
 
 from archgen.schema import load_arch
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
@@ -52,16 +52,11 @@ def recurrent() -> onnx.ModelProto:
     """Steps of two directions, of which each reads and writes other parts of the same sequences."""
     random = np.random.default_rng(0)
     shapes = {"w": (2, 16, 8), "r": (2, 16, 4)}
-    weights = [
-        numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
-        for name, shape in shapes.items()
-    ]
-    ports = (("x", (12, 1, 8)), ("y", (12, 2, 1, 4)))
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in ports)
+    weights = {name: random.normal(size=s).astype(np.float32) for name, s in shapes.items()}
     node = helper.make_node(
         "LSTM", ["x", "w", "r"], ["y"], direction="bidirectional", hidden_size=4
     )
-    return helper.make_model(helper.make_graph([node], "g", [x], [y], weights))
+    return model([node], {"x": (12, 1, 8)}, {"y": (12, 2, 1, 4)}, weights, opset=21)
 
 
 def added_twice(dst: Part, a: Part, b: Part) -> str:
