@@ -146,15 +146,15 @@ def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
         path, bits = f"links.{name}", 8 * link.bandwidth.at(arch.clock) * (2 if link.duplex else 1)
         count = arch.scopes(link.span)
         # Memories at both ends of one instance of the link.
-        ends = sum(max(1, math.ceil(arch.instances(r) / count)) for r in {*link.from_, *link.to})
-        if (grid := arch.grid(link)) is not None:
-            ends += math.ceil(grid.links / 2 / count)
+        roles, grid = {*link.from_, *link.to}, arch.grid(link)
+        ends = 0 if grid is None else grid.links / 2 / count
+        ends += sum(max(1, math.ceil(arch.instances(role) / count)) for role in roles)
         area = (logic.muxes(bits) + logic.registers(2 * bits)) * ends
         yield Term(
             "link", name,
             (f"{path}.bandwidth", f"{path}.duplex", f"{path}.scope", f"{path}.topology",
              f"{path}.shape", f"{path}.from", f"{path}.to", *WHERE),
-            f"{count} x {bits:.4g} bits x {ends} ends: a choice and two registers each",
+            f"{count} x {bits:.4g} bits x {ends:g} ends: a choice and two registers each",
             logic.control(area * count),
         )  # fmt: skip
 

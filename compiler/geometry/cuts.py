@@ -138,12 +138,12 @@ def splits(group: Group, arch: Arch, cores: int) -> Iterator[tuple[Box, ...]]:
     axes = worth_cutting(group)
     columns = [axis for axis in shared_axes(group) if axis not in axes]
     for grid in _with_columns(last, axes, columns, cores):
-        yield boxes(last, grid, {})
+        yield boxes(last, grid, {}, arch)
     channels = split_channels(group)
     if channels is not None and channels not in axes:
         for grid in grids(last, [channels], cores):
             if grid:
-                yield boxes(last, grid, {channels: grain_of(last, channels, arch)})
+                yield boxes(last, grid, {channels: grain_of(last, channels, arch)}, arch)
 
 
 def split_channels(group: Group) -> int | None:
@@ -221,13 +221,22 @@ def grids(
             yield dict(grid)
 
 
-def boxes(extents: Sequence[int], grid: dict[int, int], grain: dict[int, int]) -> tuple[Box, ...]:
-    """The box of each part; cuts along a dimension fall on multiples of its `grain`."""
-    axes = (
+def boxes(
+    extents: Sequence[int], grid: dict[int, int], grain: dict[int, int], arch: Arch | None = None
+) -> tuple[Box, ...]:
+    """The box of each part, by core; cuts along a dimension fall on multiples of its `grain`. Parts
+    along one dimension go to cores of `arch` that are neighbours on its mesh, torus or ring."""
+    axes = [
         _split_extent(extent, grid.get(dim, 1), grain.get(dim, 1))
         for dim, extent in enumerate(extents)
-    )
-    return tuple(itertools.product(*axes))
+    ]
+    found = tuple(itertools.product(*axes))
+    networks = () if arch is None else map(arch.grid, arch.links.values())
+    network = next((grid for grid in networks if grid is not None), None)
+    if network is None or sum(len(axis) > 1 for axis in axes) > 1:
+        return found
+    by_core = dict(zip(network.snake(len(found)), found, strict=True))
+    return tuple(by_core[core] for core in range(len(found)))
 
 
 def _split_extent(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:

@@ -75,11 +75,14 @@ BY_COMPILATION = [
 """The same where the program becomes another one."""
 _ON_SCALAR = {"scalar.types": ["int8", "int32", "fp16", "fp32"],
               "isa.without": ["vector.unary.sigmoid"]}  # fmt: skip
+_RING = {"links": {"ring": {"topology": "ring", "from": ["dram"], "to": ["local"],
+                            "bandwidth": "1 B/cycle", "ports": [0, 1]}}}  # fmt: skip
 BY_DEPTHWISE: list[tuple[str, dict[str, Any], str, Any]] = [
     ("ethos-u55-like", {}, "matrix.depthwise", False),
     ("ascend-310-like", {}, "types", ["int8"]),
     ("soma-edge", {}, "isa.without", ["vector.unary.sigmoid"]),
     ("mcu-npu", _ON_SCALAR, "scalar.startup", "30 cycles"),
+    ("cocco-simba-2c", _RING, "links.ring.ports", [0]),
 ]
 """The same of a network with a depthwise convolution and a sigmoid, on a machine with other fields
 set before."""
@@ -89,6 +92,8 @@ BY_HAND: list[tuple[str, dict[str, Any], str, Any]] = [
     ("gemmini-16", {}, "copy.load.to", ["local"]),
     ("ascend-310-like", {}, "copy.load.from", ["dram"]),
     ("stream-32x32-4c", {}, "links.bus.to", ["local"]),
+    ("wormhole-like", {}, "links.noc.topology", "mesh"),
+    ("wormhole-like", {}, "links.noc.shape", [1, 64]),
     ("stream-32x32-4c", {}, "links.bus_out.from", ["local", "weights"]),
     ("gemmini-16", {"vector.reads": ["accumulators"]}, "vector.writes", "accumulators"),
     ("whole", {}, "front_end.fetch_bandwidth", "256 B/cycle"),

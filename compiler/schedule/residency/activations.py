@@ -312,8 +312,8 @@ def _cuts(
     grain = {} if channels is None else {channels: grain_of(shape, channels, arch)}
     among = () if channels is None else grids(shape, [channels], cores)
     for grid in (*slices_of(shape, cores), *among):
-        shares = boxes(shape, grid, grain)
-        wider = _widened(name, shares, readers, grid, grain) if len(shares) > 1 else None
+        shares = boxes(shape, grid, grain, arch)
+        wider = _widened(name, shares, readers, grid, grain, arch) if len(shares) > 1 else None
         if wider is not None:
             yield shares, wider
 
@@ -324,6 +324,7 @@ def _widened(
     readers: Sequence[Group],
     grid: dict[int, int],
     grain: dict[int, int],
+    arch: Arch,
 ) -> Slices | None:
     """`shares` and what each core needs beside its own; None where a reader cannot be cut so."""
     found = list(shares)
@@ -331,7 +332,7 @@ def _widened(
         last = group.tensors[group.results[-1]].shape
         if any(axis >= len(last) for axis in grid):
             return None
-        parts = boxes(last, grid, grain)
+        parts = boxes(last, grid, grain, arch)
         if len(parts) != len(shares):
             return None
         if any(len(kept.slices) < len(parts) for kept in group.residents.values()):

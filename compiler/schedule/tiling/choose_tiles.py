@@ -193,7 +193,8 @@ class GroupSearch:
             shape, free = layer.result.shape, free_dims(layer)
             last = order_of(shape, layer.result.storage.strides)[-1:]
             grain = {d: min(self.arch.vector.lanes, shape[d]) for d in last} | together(layer)
-        splits = ((grid, boxes(shape, grid, grain)) for grid in grids(shape, free, self.cores))
+        ways = grids(shape, free, self.cores)
+        splits = ((grid, boxes(shape, grid, grain, self.arch)) for grid in ways)
         able = [(g, parts) for g, parts in splits if keeps_apart(group, parts, self.arch)]
         if able and not layer.product:
             able = [max(able, key=lambda split: math.prod(split[0].values()))]
