@@ -52,6 +52,7 @@ from compiler.schedule.tiling.objective import Objective
 from compiler.target.bind import Bind
 from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.group_depthwise import GroupDepthwise
+from compiler.target.join_kernel_rows import JoinKernelRows
 from compiler.target.narrow_weights import KeepNarrow
 from compiler.target.place_on_host import PlaceOnHost
 from compiler.target.rows import CopyRows
@@ -164,6 +165,8 @@ class Stages:
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
     depthwise: GroupDepthwise = field(default_factory=GroupDepthwise)
     """Channels that an array without a depthwise mode takes at once."""
+    kernel_rows: JoinKernelRows = field(default_factory=JoinKernelRows)
+    """Kernel rows that one product takes at once."""
     narrow: KeepNarrow = field(default_factory=KeepNarrow)
     """Constants that memory holds in fewer bytes than engines multiply."""
     join_host: JoinHost = field(default_factory=JoinHost)

@@ -156,6 +156,7 @@ def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
     graph = place.apply(graph, arch, calls.host_node, refusal, ctx.on_host)
     graph = ctx.observed("place-on-host", graph)
     graph = ctx.observed("group-depthwise", stages.depthwise.apply(graph, arch))
+    graph = ctx.observed("join-kernel-rows", stages.kernel_rows.apply(graph, arch))
     return ctx.observed("keep-narrow", stages.narrow.apply(graph, arch)), calls
 
 

@@ -45,7 +45,7 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
     if nest.contraction:
         return contraction_ways(nest, tensors, arch)
     if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
-        copy, vector = _moved_each(nest, tensors, arch)
+        copy, vector = moved_each(nest, tensors, arch)
         return (Binding("copy"),) if copy <= vector else (Binding("vector"),)
     lacks = vector_lacks(nest, tensors, arch, finishing=False)
     if lacks is None or scalar_lacks(nest, tensors, arch) is not None:
@@ -70,7 +70,7 @@ def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[
     return array, vector
 
 
-def _moved_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
+def moved_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
     """Cycles of a move by copy engines, which handle each run apart that is one on both sides, and
     by the vector engine between copies of rows as they are stored; infinite where it cannot."""
     read, made = nest.operands[0], tensors[nest.tensor]

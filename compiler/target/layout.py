@@ -100,7 +100,7 @@ def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
     return None if tap is None and _better_as_stored(tensor, head, arch, axis) else axis
 
 
-def _load_cycles(tensor: Tensor, axis: int, arch: Arch) -> tuple[float, float]:
+def load_cycles(tensor: Tensor, axis: int, arch: Arch) -> tuple[float, float]:
     """Of a product's left operand, as it is stored and with `axis` last."""
     far = order_of(tensor.shape, tensor.storage.strides)
     way = Path(arch, 1, "dram", arch.matrix.input)
@@ -113,7 +113,7 @@ def _worth_turning(source: Tensor, nest: Nest, arch: Arch, axis: int, tap: Tap) 
     """Whether fewer steps, as kernel columns join the reduction, outweigh a slower load of
     `source`, of few channels, with channels last: its pieces are small, and weights need the same
     engine."""
-    stored, turned = _load_cycles(source, axis, arch)
+    stored, turned = load_cycles(source, axis, arch)
     m, n, deep, positions, _ = product_extents(nest)
     kind, wide = product_type(source.dtype), nest.dims[tap.dim].extent
     rows = positions // wide
@@ -127,7 +127,7 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
     longer than that load or the products, which overlap."""
     if tensor.shape[axis] == 1 or order_of(tensor.shape, tensor.storage.strides)[-1] == axis:
         return False
-    stored, turned = _load_cycles(tensor, axis, arch)
+    stored, turned = load_cycles(tensor, axis, arch)
     matrix, item = arch.matrix, size_of(tensor.dtype)
     pixels, columns, depth, taps, _ = product_extents(head)
     times, _ = streams(matrix, pixels, columns, depth)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
-from machines import machine
+from machines import SYSTOLIC, machine
 from nest_reader import check_case, parse_graph
 from networks import Net, networks
 
@@ -36,6 +36,7 @@ from compiler.schedule.residency.buffer import Places
 from compiler.target.bind import Bind
 from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.group_depthwise import GroupDepthwise
+from compiler.target.join_kernel_rows import JoinKernelRows
 from compiler.target.place_on_host import PlaceOnHost
 from compiler.target.vector_functions import ExpandFunctions
 from compiler.tensor_ir.fold import FoldBias, FoldClips, FoldConversions, StoreEncoded
@@ -210,12 +211,20 @@ SQUARE = machine(
     types=("int8",), matrix={"kind": "cube", "rows": 1, "cols": 16, "depth": 16},
     vector={"lanes": 1},
 )  # fmt: skip
-CONSTANTS = {"w": np.zeros((64, 3, 3), np.int8), "f": np.ones(64, np.float32)}
+TALL = machine(
+    types=("fp16",),
+    matrix=SYSTOLIC | {"rows": 128, "granularity": "gemm", "rate": {"fp16": 1 / 64}},
+)  # fmt: skip
+CONSTANTS = {
+    "w": np.zeros((64, 3, 3), np.int8), "f": np.ones(64, np.float32),
+    "k": np.zeros((64, 3, 7, 7), np.float16),
+}  # fmt: skip
 PLAIN = Isa(
     without=("vector.unary.silu", "vector.unary.sigmoid", "vector.unary.tanh", "vector.unary.neg")
 )
 STAGES: dict[str, Callable[[NestGraph], object]] = {
     "group-depthwise": lambda g: GroupDepthwise().apply(g, SQUARE),
+    "join-kernel-rows": lambda g: JoinKernelRows().apply(g, TALL),
     "fuse-functions": lambda g: FuseFunctions().apply(g, machine()),
     "expand-functions": lambda g: ExpandFunctions().apply(
         g, machine().model_copy(update={"isa": PLAIN})

@@ -1,5 +1,6 @@
-"""Kernel columns in the reduction of few channels: where the operand may overlap in memory; and
-sums that are split along the rows of a kernel.
+"""Kernel columns in the reduction of few channels: where the operand may overlap in memory; kernel
+rows beside them, where a copy lays them side by side; and sums that are split along the rows of a
+kernel.
 
 Cycles by hand, on a cube that takes ten pixels, all filters and 32 products of each in a cycle: 100
 pixels take ten cycles for every 32 that are added up. It is 16384 times slower than that, so that
@@ -30,11 +31,13 @@ from compiler.decisions.text.text import TreeError, parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.explain.report import report
 from compiler.lowering.lower import lower
+from compiler.options import Stages
 from compiler.schedule.tiling.layer_price import TilingProblem, price
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.bind import Bind
+from compiler.target.join_kernel_rows import JoinKernelRows
 from compiler.target.product_tiles import TileSizes
 from compiler.tensor_ir.nest import Nest
 from simmodel.arch.record import Arch
@@ -65,12 +68,16 @@ def slowed(arch: Arch) -> Arch:
     return changed(arch, "matrix", rate={"fp16": 1 / SLOW})
 
 
-def convolved(arch: Arch, channels: int, attributes: dict[str, Any]) -> tuple[CompileResult, float]:
-    """32 filters over 10 x 10 pixels, right and verified, and how long the matrix engine works."""
+def convolved(
+    arch: Arch, channels: int, attributes: dict[str, Any], *, rows: bool = False
+) -> tuple[CompileResult, float]:
+    """32 filters over 10 x 10 pixels, right and verified, and how long the matrix engine works;
+    `rows`: kernel rows may be laid side by side."""
     net = Net()
     weight = net.weight(32, channels, *attributes["kernel_shape"])
     model = net.model(net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes))
-    result = compile_model(model, arch, CompileOptions(dtype="fp16"))
+    stages = Stages(kernel_rows=JoinKernelRows(enabled=rows))
+    result = compile_model(model, arch, CompileOptions(dtype="fp16", stages=stages))
     verify(result.program, arch)
     (engine,) = (e for e in simulate(result.program, arch).engines if e.engine == "matrix")
     x = net.rng.standard_normal((1, channels, 10, 10)).astype(np.float32)
@@ -90,6 +97,29 @@ def test_columns_of_a_kernel_row_are_one_reduction(case: str, grain: str) -> Non
     if grain == "gemm":
         (decision,) = result.decisions
         assert decision.schedule.layers[0].estimate.matrix == busy
+
+
+WHOLE: dict[str, tuple[int, dict[str, Any], int]] = {
+    # 3 x 9 products are one step of 27, 3 x 48 in two steps each are five of 144 in all.
+    "few": (3, {"kernel_shape": [3, 3], "pads": [1] * 4}, 1),
+    "half": (16, {"kernel_shape": [3, 3], "pads": [1] * 4}, 5),
+    "strided": (3, {"kernel_shape": [3, 5], "pads": [6, 7, 6, 6], "strides": [2, 2]}, 2),
+    "column": (3, {"kernel_shape": [3, 1], "pads": [1, 0, 1, 0]}, 3),  # joins nothing
+    # Rows two lines apart are copied like others, columns two pixels apart do not join.
+    "lines": (3, {"kernel_shape": [3, 3], "pads": [2, 1, 2, 1], "dilations": [2, 1]}, 1),
+    "dilated": (3, {"kernel_shape": [3, 3], "pads": [2] * 4, "dilations": [2, 2]}, 9),
+}
+
+
+@pytest.mark.parametrize("grain", ["gemm", "tile"])
+@pytest.mark.parametrize("case", list(WHOLE))
+def test_rows_of_a_kernel_are_one_reduction_behind_a_copy(case: str, grain: str) -> None:
+    channels, attributes, steps = WHOLE[case]
+    arch = slowed(free({**CUBE, "granularity": grain}))
+    assert convolved(arch, channels, attributes, rows=True)[1] == steps * STEP
+    quick = machine(types=("fp16",), matrix={**CUBE, "granularity": grain})
+    apart, offered = (convolved(quick, channels, attributes, rows=rows) for rows in (False, True))
+    assert apart[1] == offered[1], "the copy would take longer"
 
 
 ROWS: dict[str, tuple[int, dict[str, Any], int]] = {
