@@ -57,6 +57,7 @@ def products(model: ir.Model) -> list[tuple[int, ...]]:
         (SCORES + "m = Where (mask, h, low)", ~CAUSAL, TRIANGLE),
         (SCORES + "m = Where (mask, low, h)", CAUSAL, TRIANGLE),
         ("s = MatMul (q, k)\n m = Add (mask, s)", ENDLESS, TRIANGLE),
+        (SCORES + "m = Add (h, mask)", 3.0 - 1e4 * CAUSAL, TRIANGLE),
         (SCORES + "m = Add (h, mask)", -1e4 * NARROW, [(32, 64), (32, 64), (32, 64), (32, 64)]),
     ],
 )  # fmt: skip
@@ -77,11 +78,12 @@ def test_blocks_leave_out_what_is_hidden(
     ("masked", "mask", "extra"),
     [
         (SCORES + "m = Add (h, mask)", -9e3 * CAUSAL, ""),  # hides less
+        (SCORES + "m = Add (h, mask)", -1e4 - 5e3 * CAUSAL, ""),  # and so beside what is seen
         (SCORES + "m = Add (h, mask)", -1e4 * (CAUSAL | (np.arange(ROWS) == 9)[:, None]), ""),
         ("s = MatMul (q, k)\n a = Add (s, mask)\n m = Mul (a, half)", -1e4 * CAUSAL, ""),
         (SCORES + "m = Add (h, mask)", -1e4 * CAUSAL, f", float[1,2,{ROWS},{WIDTH}] w"),
     ],
-    ids=["weak", "row", "scaled", "read"],
+    ids=["weak", "beside", "row", "scaled", "read"],
 )
 def test_what_may_be_seen_stays(masked: str, mask: np.ndarray, extra: str) -> None:
     assert not run_pass(SkipMasked(rows=32), attention(masked, mask, extra)).changed

@@ -7,7 +7,7 @@ that leaves out enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import NamedTuple, TypeGuard
@@ -35,7 +35,7 @@ from compiler.passes import Count, Omittable
 Seen = npt.NDArray[np.bool_]
 """Which columns each row may see."""
 HIDDEN = -1e4
-"""What is added to a score to hide it, at most: the softmax of a type that networks have is 0."""
+"""What is added to a score to hide it beside others, at most: its share is 0 in any type."""
 WORTH = 0.9
 """Two blocks have at most such a share of the scores that one has."""
 GRAIN = 32
@@ -161,24 +161,22 @@ def _chain(scores: ir.Value) -> list[ir.Node]:
 
 def _visible(chain: Sequence[ir.Node], shape: Sequence[int]) -> Seen | None:
     """Which scores no mask hides at the end of `chain`; None where a row has none."""
-    hidden = np.zeros(tuple(shape), bool)
+    added = np.zeros(tuple(shape), np.float32)
     for node in chain:
-        if not is_op(node, "Add", "Where"):
+        numbers = [const(value) for value in node.inputs]
+        if is_op(node, "Where"):
+            given, one, other = numbers
+            for each, chosen in ((one, given), (other, given if given is None else ~given)):
+                if each is not None and chosen is not None:
+                    added = np.where(chosen & (each <= HIDDEN), -np.inf, added)
+        elif is_op(node, "Add"):
+            with np.errstate(over="ignore"):
+                added = sum((each for each in numbers if each is not None), added)
+        else:
             break
-        for each in _hidden(node):
-            each = np.broadcast_to(each, np.broadcast_shapes(each.shape, hidden.shape))
-            hidden |= each.reshape(-1, *shape).all(0)
-    return None if hidden.all(1).any() else ~hidden
-
-
-def _hidden(node: ir.Node) -> Iterator[Seen]:
-    """What each constant side of an Add or a Where hides."""
-    where = is_op(node, "Where")
-    given = const(required(node, 0)) if where else np.ones((), bool)
-    for side, value in enumerate(node.inputs[1:] if where else node.inputs):
-        numbers = const(value)
-        if numbers is not None and given is not None:
-            yield (numbers <= HIDDEN) & (given != (where and side == 1))
+    best = added.max(-1, keepdims=True)
+    seen: Seen = (added > best + HIDDEN).reshape(-1, *shape).any(0)
+    return seen if np.isfinite(best).all() else None
 
 
 def _halves(seen: Seen, least: int) -> tuple[Block, ...]:
