@@ -173,7 +173,8 @@ def _tile_cuts(
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """First and last border of every tile along columns, and along a reduction of `depth` of which
     each is for `block`."""
-    loops = () if _stays(plan) else plan.tiled.loops
+    # None moves weights that are loaded as a whole.
+    loops = plan.tiled.loops if plan.buffers[plan.computes[0].reads[1]].level else ()
     found = roles(plan.tiled.layer.head)
     wide = (loop.size for loop in loops if loop.dim == found.col and not loop.reduction)
     deep = (loop.size // block for loop in loops if loop.dim == found.k and loop.reduction)

@@ -33,6 +33,7 @@ from compiler.schedule.residency.buffer import (
     alive,
     engine_between,
     in_use,
+    loads_own_channels,
 )
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.schedule_ir.schedule import Schedule, Tiled
@@ -192,6 +193,9 @@ class LayerPlanner(BufferList):
         self.whole = needs(self.layer, [Range(0, max(n)) for n in part_sizes(tiled)], {})
         self.weights = next((key for key in keys_of(self.layer.head) if key[2]), None)
         self.bindings = self.layer.bindings
+        stays = tiled.resident and loads_own_channels(schedule)
+        constants = Facts(group.arch).layer(tiled.layer).constants if stays else ()
+        self.staying = {constant.key for constant in constants}
         shape, strides = self.layer.result.shape, self.layer.result.storage.strides
         self.order = order_of(shape, strides)
 
@@ -254,7 +258,11 @@ class LayerPlanner(BufferList):
         """What a buffer holds of `key` at a time: the need of a tile, or of all tiles at once."""
         tile, whole = self.needs.regions[key], self.whole.regions[key]
         tensor = self.layer.tensors[key[0]]
-        if tensor.data is None or tile.bordered or key == self.weights:
+        if tensor.data is None or tile.bordered:
+            return tile
+        if key in self.staying:
+            return whole
+        if key == self.weights:
             return tile
         size = math.prod(whole.padded) * size_of(tensor.dtype)
         return whole if loaded_once(size, self._streamed()) else tile
@@ -262,7 +270,7 @@ class LayerPlanner(BufferList):
     def _streamed(self) -> int:
         """Bytes of constant weights that are on chip while they pass through."""
         key = self.weights
-        if key is None or self._home(key) is not None:
+        if key is None or key in self.staying or self._home(key) is not None:
             return 0
         tensor, region = self.layer.tensors[key[0]], self.needs.regions[key]
         if tensor.data is None or not self._level(region):
@@ -427,7 +435,8 @@ def _plan_group(schedule: Schedule, arch: Arch, slots: int) -> Plan:
     """Buffers of the group, then those of layer after layer."""
     group = schedule.group
     walked: tuple[TileTrace, ...] = ()
-    if schedule.loops or not group.alone or any(tiled.resident for tiled in schedule.layers):
+    stays = any(tiled.resident for tiled in schedule.layers)
+    if schedule.loops or not group.alone or (stays and not loads_own_channels(schedule)):
         walked = trace_parts(group, schedule.loops, schedule.parts, TraceCache())
     maker = GroupBufferMaker(schedule, slots, Facts(arch))
     held = maker.make_buffers(walked)

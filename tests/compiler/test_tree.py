@@ -180,20 +180,33 @@ def test_a_tree_by_hand_is_followed_and_computes_the_same(
     np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
 
 
-def test_constants_of_a_layer_alone_may_be_loaded_as_a_whole() -> None:
-    """One load of 8 x 16 x 9 weights instead of one for each of two tiles."""
-    text = "tree net\nstep\n core\n layer t4\n layer t8\nstep\n core\n layer t12: for o 4"
-    streamed, whole = compiled(f"{text}\n"), compiled(f"{text}; resident\n")
-    verify(whole.program, ROOMY)
+@pytest.mark.parametrize(
+    ("cores", "part", "parts"),
+    [
+        (1, "core", [(2304, 2), (4608, 1)]),
+        (2, "core o = 0:4\n core o = 4:8", [(1152, 2), (2304, 1)]),
+    ],
+)
+def test_constants_of_a_layer_alone_may_be_loaded_as_a_whole(
+    cores: int, part: str, parts: list[tuple[int, int]]
+) -> None:
+    """One load of 8 x 16 x 9 weights instead of one for each of two tiles; each core loads those
+    of its own channels."""
+    arch = machine(name="roomy", cores=cores, local={"size": 1 << 18, "banks": 4})
+    first = "core\n" if cores == 1 else "core h = 0:8\n core h = 8:16\n"
+    text = f"tree net\nstep\n {first} layer t4\n layer t8\nstep\n {part}\n"
+    text += f" layer t12: for o {4 // cores}"
+    streamed, whole = compiled(f"{text}\n", arch), compiled(f"{text}; resident\n", arch)
+    verify(whole.program, arch)
     found = []
     for made in (streamed, whole):
         _, alone = made.steps
         assert isinstance(alone, PlacedGroup)
         found += [(b.bytes, b.slots) for b in alone.plan.buffers.values() if b.key and b.key[2]]
-    assert found == [(2304, 2), (4608, 1)]
+    assert found == parts
     feeds = feeds_of(network())
     (want,) = reference(network(), feeds).values()
-    (got,) = execute(whole.program, feeds, ROOMY).values()
+    (got,) = execute(whole.program, feeds, arch).values()
     np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key
+from compiler.geometry.cuts import channels_of
 from compiler.geometry.tile_trace import TileTrace, largest
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
@@ -212,6 +213,12 @@ def earliest(
 # readers expect and as many slots as their engines need, and constants that stay.
 
 
+def loads_own_channels(schedule: Schedule) -> bool:
+    """Whether constants that stay belong to layers, each core with those of its own channels, and
+    not to the group: cores split channels, and no tile needs others."""
+    return not schedule.loops and channels_of(schedule.group, schedule.parts) is not None
+
+
 @dataclass(frozen=True)
 class GroupBuffers:
     """What the group keeps on chip for its layers."""
@@ -297,7 +304,8 @@ class GroupBufferMaker(BufferList):
         for pinned in (True, False) if self.group.pinned else (False,):
             made: dict[Key, TileBuffer] = {}
             for position, tiled in enumerate(self.schedule.layers):
-                own = self.facts.layer(tiled.layer).constants if pinned or tiled.resident else ()
+                stays = tiled.resident and not loads_own_channels(self.schedule)
+                own = self.facts.layer(tiled.layer).constants if pinned or stays else ()
                 for constant in own:
                     home = self.group.pinned.get(constant.key[0])
                     if (home is not None) is not pinned:
