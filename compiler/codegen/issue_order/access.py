@@ -35,8 +35,8 @@ class ByteAccess(NamedTuple):
         if ring is not None:
             rest, turn = _taken(ring.terms, variable)
             offset = (ring.offset + turn * value) % ring.slots
+            move += 0 if rest else offset * ring.pitch
             ring = Ring(ring.slots, ring.pitch, offset, rest) if rest else None
-            move += 0 if rest else offset * self.ring.pitch
         return ByteAccess(self.memory, self.write, self.low + move, self.high + move, terms, ring)
 
     def later(self, variable: str, by: int) -> ByteAccess:
