@@ -63,11 +63,15 @@ class GroupCosts:
         if stages == self.stages:
             return self
         other = GroupCosts(self.arch, stages, self.fronts)
-        if other.search.asks == self.search.asks:
+        same = other.search.asks == self.search.asks
+        if same:
             other.search, other.facts = self.search, self.facts
         other.search.memory = self.search.memory  # walks depend on no option
         if stages.plan == self.stages.plan:
             other._plans = self._plans
+            if same:  # so do groups take as long
+                other._known, other._best = self._known, self._best
+                other._scores, other._bounds = self._scores, self._bounds
         other.emitted = self.emitted
         return other
 
