@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import pickle
@@ -23,7 +24,7 @@ import archgen
 from archgen.cli.main import VERBS, complain, main
 from archgen.cli.terminal import show
 from archgen.process.internal_errors import error_line, written
-from archgen.process.start import say_plainly
+from archgen.process.start import collecting_rarely, say_plainly
 from compiler.errors import UnsupportedModel, on
 from compiler.frontend.rewrite import static_shape
 from compiler.passes import PassFailed
@@ -202,3 +203,15 @@ def test_the_file_holds_what_was_done_and_all_frames() -> None:
     for part in ("archgen: ", "python: 3.", "Traceback", "in static_shape", "on node 'a' (Add)"):
         assert part in text
     assert "calibration" not in text
+
+
+def test_garbage_is_collected_as_before_once_a_program_is_compiled() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    try:
+        with pytest.raises(KeyError), collecting_rarely():
+            assert gc.get_threshold()[0] > 100_000
+            raise KeyError
+        assert gc.get_threshold() == (700, 10, 10)
+    finally:
+        gc.set_threshold(*before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -96,9 +97,13 @@ def unjudged(model: ir.Model, arch: Arch) -> int:
 def test_a_way_that_ends_in_a_known_schedule_is_not_emitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    emitted, emit = list[object](), pipeline.emit_program
-    monkeypatch.setattr(pipeline, "emit_program", lambda *a: emitted.append(a) or emit(*a))
-    stages = stages_for(0)
+    emitted, emit, stages = list[object](), pipeline.emit_program, stages_for(0)
+
+    def noted(*given: Any) -> Any:
+        emitted.append(given)
+        return emit(*given)
+
+    monkeypatch.setattr(pipeline, "emit_program", noted)
     wanted = Wanted(product(), small(), CompileOptions("int8", stages=stages), (stages, stages))
     best_program(wanted, traced)
     assert len(emitted) == 1
