@@ -260,10 +260,8 @@ class LayerPlanner(BufferList):
         tensor = self.layer.tensors[key[0]]
         if tensor.data is None or tile.bordered:
             return tile
-        if key in self.staying:
-            return whole
-        if key == self.weights:
-            return tile
+        if key in self.staying or key == self.weights:
+            return whole if key in self.staying else tile
         size = math.prod(whole.padded) * size_of(tensor.dtype)
         return whole if loaded_once(size, self._streamed()) else tile
 
