@@ -138,7 +138,13 @@ def test_every_column_is_defined_and_every_plain_definition_is_a_column(tmp_path
         assert all(column(name, columns) for name in frame)
         matched = {known.name for name in frame for known in columns if known.matches(name)}
         # No sweep, no links, no sizes or ranges of dimensions, no network of the zoo, no flash.
-        absent = {"pass.<option>", "arch.<field>", "model.<option>", "link_<name>_bytes"}
+        absent = {
+            "pass.<option>",
+            "arch.<field>",
+            "model.<option>",
+            "link_<name>_bytes",
+            "link_<name>_busiest",
+        }
         absent |= {"dim.<dimension>", "bucket.<dimension>", "flash_moved_<part>"}
         assert matched == {known.name for known in columns} - absent
 
