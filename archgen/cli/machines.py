@@ -11,7 +11,6 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 
 import click
@@ -21,14 +20,14 @@ from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
 from archgen.energy import EnergyCosts, costs_of
 from archgen.energy.costs import event_name
 from archgen.energy.sram import MissingSource
-from archgen.lint import LintFinding, brief, findings
+from archgen.lint import LintFinding, brief, findings, located
 from archgen.lint.rules import SEVERITIES
 from archgen.lint.subject import LintedMachine
 from archgen.schema import Mistake
 from archgen.schema.json_schema import file_schema
 from archgen.schema.load import load_files
 from archgen.schema.rewritten import peaks
-from archgen.schema.tree import FilePosition, dotted, position
+from archgen.schema.tree import FilePosition, dotted
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -149,11 +148,7 @@ def lint(
         click.echo(str(mistake), err=True)
     if mistakes:
         sys.exit(ExitCode.WRONG_INPUT)
-    found = [
-        replace(each, at=position(one.tree, each.path))
-        for one in loaded
-        for each in findings(one.arch, ignored)
-    ]
+    found = [located(each, one.tree) for one in loaded for each in findings(one.arch, ignored)]
     counts = Counter(each.rule.severity for each in found)
     if as_json:
         click.echo(json.dumps([each.record() for each in found], indent=2))

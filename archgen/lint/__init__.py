@@ -4,7 +4,7 @@
 figures of a machine that it names; `findings` asks all, `brief` tells of many machines.
 """
 
-from archgen.lint.findings import brief, findings
+from archgen.lint.findings import brief, findings, located
 from archgen.lint.rules import RULES, LintFinding, LintRule
 
-__all__ = ["RULES", "LintFinding", "LintRule", "brief", "findings"]
+__all__ = ["RULES", "LintFinding", "LintRule", "brief", "findings", "located"]

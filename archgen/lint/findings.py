@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from archgen.lint.rules import RULES, SEVERITIES, LintFinding, beyond_limit
 from archgen.lint.subject import LintedMachine
 from archgen.schema.load import shipped_folder
-from archgen.schema.tree import dotted
+from archgen.schema.tree import Table, dotted, position
 from simmodel.arch.record import Arch
 
 _NAMED = 3
@@ -26,6 +27,11 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
     if any(each.name == "area-wafer" for each in found):
         found = [each for each in found if each.name != "area-reticle"]
     return sorted(found, key=lambda each: list(SEVERITIES).index(each.rule.severity))
+
+
+def located(found: LintFinding, tree: Table) -> LintFinding:
+    """`found` at its place in the file of `tree`."""
+    return replace(found, at=position(tree, found.path))
 
 
 def brief(found: Iterable[LintFinding], files: Mapping[str, str]) -> Iterator[str]:

@@ -49,7 +49,7 @@ def case(op: str, *inputs: Any, opset: int = 21, outputs: int = 1, positive: boo
     return Case(op, list(inputs), attributes, opset, outputs, positive, dtype)
 
 
-def node_model(node: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def model_of(node: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model of one node, and arrays for its inputs."""
     names, constants, feeds = [], {}, {}
     for position, value in enumerate(node.inputs):

@@ -13,9 +13,8 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import cleaned
-from networks import model as model_of
-from one_node import Case, agree, case, check, ints, lowered, node_model, real, reference
+from networks import cleaned, model
+from one_node import Case, agree, case, check, ints, lowered, model_of, real, reference
 from onnx import helper, numpy_helper
 
 from archgen.check.reference import run_node
@@ -206,7 +205,7 @@ CASES = [
 
 @pytest.mark.parametrize("node", CASES, ids=str)
 def test_operator(node: Case) -> None:
-    check(*node_model(node))
+    check(*model_of(node))
 
 
 def test_dot_products_of_many_pairs_are_no_matrix_products() -> None:
@@ -214,7 +213,7 @@ def test_dot_products_of_many_pairs_are_no_matrix_products() -> None:
         case("Einsum", (4, 5, 6), (4, 5, 6), equation="ijk,ijk->ij"),
         case("MatMul", (3, 1, 6), (3, 6, 1)),
     ):
-        model, feeds = node_model(node)
+        model, feeds = model_of(node)
         assert [step.contraction for step in lowered(model).steps] == [False, False]
         check(model, feeds)
 
@@ -244,7 +243,7 @@ def chain(
     nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, Array] | None = None
 ) -> onnx.ModelProto:
     """A float32 model from x to y."""
-    proto = model_of(nodes, {"x": shape}, ["y"], weights, opset=21)
+    proto = model(nodes, {"x": shape}, ["y"], weights, opset=21)
     return onnx.shape_inference.infer_shapes(proto)
 
 
@@ -298,7 +297,7 @@ def test_chains_of_views(data: st.DataObject) -> None:
     ids=str,
 )
 def test_what_no_nest_says_runs_on_the_host(node: Case, reason: str) -> None:
-    model, feeds = node_model(node)
+    model, feeds = model_of(node)
     graph = lower(cleaned(load(model, "g")), "fp32")
     (step,) = graph.steps
     assert isinstance(step, HostNode) and reason in step.reason
@@ -327,7 +326,7 @@ def test_host_payloads_hold_what_branches_capture() -> None:
 
 
 def test_types_that_no_memory_stores_are_refused() -> None:
-    model, _ = node_model(case("Transpose", (3, 2), dtype="c8"))
+    model, _ = model_of(case("Transpose", (3, 2), dtype="c8"))
     with pytest.raises(UnsupportedModel, match="COMPLEX64"):
         lower(cleaned(load(model, "g")), "fp32")
 
@@ -450,12 +449,12 @@ def test_the_scale_of_nothing_but_zeros_is_one() -> None:
 def test_integer_products_are_exact() -> None:
     b = RNG.integers(0, 255, (7, 5), np.uint8)
     node = case("MatMulInteger", (3, 7), b, np.int8(-4), np.uint8(3), dtype="i1")
-    check(*node_model(node))
+    check(*model_of(node))
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("fp16", 2e-3), ("bf16", 2e-2)])
 def test_narrow_types_in_memory(kind: str, tolerance: float) -> None:
-    model, feeds = node_model(case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3), real(4)))
+    model, feeds = model_of(case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3), real(4)))
     graph = lower(cleaned(load(model, "g")), kind)
     assert graph.tensors["o0"].dtype == kind
     want = reference(model, feeds)[0]

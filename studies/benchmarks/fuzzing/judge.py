@@ -93,7 +93,7 @@ class Orders:
         found = self._tools.execute(program, inputs, arch, host, probes, skip)
         wanted = {name: values.tobytes() for name, values in found.outputs.items()}
         for name, order in ORDERS.items():
-            got = run(program, inputs, arch, host, order(1), probes, skip).outputs
+            got = run(program, inputs, arch, host, probes, skip, order(1)).outputs
             if {name: values.tobytes() for name, values in got.items()} != wanted:
                 self.differing.append(name)
         return found

@@ -17,12 +17,12 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from archgen.check.reference import ORT_ERRORS
+from compiler.api import RUNTIME_ERRORS
 
 Array = NDArray[Any]
 IR, OPSET = 10, 21
 MICROSOFT = "com.microsoft"
-REFUSED = (*ORT_ERRORS, onnx.checker.ValidationError, ValueError, TypeError, RuntimeError)
+REFUSED = (*RUNTIME_ERRORS, onnx.checker.ValidationError, ValueError, TypeError, RuntimeError)
 LOUDEST = 1e4
 """Magnitude of a floating-point value, at most: behind it, rounding is all that would be seen."""
 
