@@ -592,4 +592,4 @@ def _add_errors(left: Array | None, right: Array | None) -> Array | None:
 
 def _magnitudes(view: Array, kind: type) -> Array:
     """Absolute values of a view; an axis along which it repeats stays one."""
-    return np.broadcast_to(np.abs(without_repeats(view).astype(kind)), view.shape)
+    return np.broadcast_to(np.abs(without_repeats(view).astype(kind, copy=False)), view.shape)

@@ -286,7 +286,7 @@ def centred(raw: Array, access: Access) -> Array:
     if np.issubdtype(raw.dtype, np.integer):
         values: Array = raw.astype(np.int32) - access.zero
     else:
-        values = raw.astype(np.float32)
+        values = raw.astype(np.float32, copy=False)
     return values
 
 
