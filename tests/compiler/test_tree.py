@@ -33,6 +33,7 @@ from compiler.options import Stages
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.machine.run import simulate
+from simmodel.metrics import measure
 from simmodel.program.assembly import print_program
 from simmodel.verify import verify
 
@@ -243,6 +244,9 @@ def test_of_constants_that_stay_a_core_keeps_what_its_tiles_share(
     (step,) = made.steps
     assert isinstance(step, PlacedGroup)
     assert [b.shape for b in step.plan.buffers.values() if b.name == added] == [shape]
+    found = measure(simulate(made.program, arch), made.program, arch)
+    moved = found.dram_read_bytes + found.dram_write_bytes
+    assert step.plan.schedule.estimate.bytes > 0.7 * moved  # also of what comes piece by piece
     feeds = feeds_of(model)
     (want,) = reference(model, feeds).values()
     (got,) = execute(made.program, feeds, arch).values()
