@@ -9,7 +9,7 @@ for o0: for o1:             tiles of the results, runs of equal ones as one hard
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
 from compiler.plan.make_plan import Plan, outer
 from compiler.plan.symbolic_parts import STILL, Following
 from compiler.schedule.residency.buffer import TileBuffer
+from compiler.target.group_facts import by_part
 from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
 from simmodel.isa import Copy, Item, Splat, Unary
 from simmodel.isa.region import Address, Operand, Terms
@@ -222,7 +223,12 @@ class GroupEmitter:
         held = {*self.plan.held.values()}
         for buffer in self.plan.buffers.values():
             if buffer.layer is None and buffer.name not in held:
-                found[buffer.name] = tuple(Range(0, size) for size in buffer.shape)
+                assert buffer.key is not None
+                region = self._constant_region(buffer)
+                found[buffer.name] = tuple(
+                    replace(span, start=span.start - b)
+                    for span, b in zip(region.ranges, region.before, strict=True)
+                )
         return found
 
     def _layer_nodes(
@@ -277,12 +283,23 @@ class GroupEmitter:
         buffer = layer.plan.buffers[buffer.name]
         assert buffer.key is not None
         tensor = self.plan.schedule.group.tensors[buffer.key[0]]
-        made = layer.plan.tiled.layer
-        whole = tuple(Range(0, extent) for extent in made.result.shape)
-        region = needs(made, whole, {}).regions[buffer.key]
+        region = self._constant_region(buffer)
         address = Address(self.around.places.chip[buffer.name][0])
         target = in_buffer(buffer, address, region.padded, tensor, region.ranges)
         return layer.loads(buffer, tensor, region, Copy(engine=engine, dst=target, src=target))
+
+    def _constant_region(self, buffer: TileBuffer) -> Region:
+        """What this core needs of a constant that stays."""
+        layer, key = self.layers[buffer.first].plan.tiled.layer, buffer.key
+        assert key is not None
+        ranges = tuple(Range(0, extent) for extent in layer.result.shape)
+        if self.plan.schedule.loops and buffer.address is None and by_part(key):
+            part = self.walked.share(buffer.first, layer.result.name)
+            # A core without work loads one element, as all take the same steps.
+            part = part or tuple((0, 1) for _ in ranges)
+            ranges = tuple(Range(*span) for span in part)
+            ranges = self.following.work(self.number, layer.result.name, ranges)
+        return needs(layer, ranges, {}).regions[key]
 
     def _buffer_box(
         self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from itertools import pairwise
 
 from compiler.errors import CompilerError
@@ -161,6 +161,17 @@ class TileTrace:
         out = {n: box for n, own in self.out.items() if (box := own.boxes[number]) is not None}
         holds = {n: w for n, own in self.holds.items() if (w := own.windows[number]) is not None}
         return TileStep(out, tuple([own.boxes[number] for own in self.work]), holds)
+
+    def share(self, position: int, result: str) -> Box | None:
+        """What all tiles compute of the `result` of the layer at `position`."""
+        boxes = list(filter(None, self.work[position].boxes))
+        turns = self.repeats - 1
+        if turns and self.strides and (steps := self.strides.get(result)):
+            boxes += [
+                tuple((low + turns * s, n) for (low, n), s in zip(box, steps, strict=True))
+                for box in boxes
+            ]
+        return reduce(union, boxes) if boxes else None
 
     @cached_property
     def moments(self) -> tuple[TileStep, ...]:

@@ -6,16 +6,19 @@ computed once per group or layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.errors import CompilerError
 from compiler.geometry.boxes import Key, Range, keys_of, needs
 from compiler.geometry.cuts import cut_axes
+from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule_ir.group import Group, Latest
 from compiler.schedule_ir.layer import Layer
 from compiler.target.array_mapping import roles
 from compiler.target.layout import innermost_axis, input_strides, loaded_of, role_of, room_of
+from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Access, Tensor, order_of
 from simmodel.arch.base import MemoryRole
 from simmodel.arch.record import Arch
@@ -27,7 +30,7 @@ class Unholdable(CompilerError):
 
 @dataclass(frozen=True)
 class ResidentConstant:
-    """A constant of a layer that can stay on chip for the whole group."""
+    """A constant of a layer, or each core's part of it, that can stay on chip for all tiles."""
 
     key: Key
     role: MemoryRole
@@ -38,6 +41,8 @@ class ResidentConstant:
     """On chip."""
     loaded: int
     """Bytes to load for it."""
+    follows: frozenset[int] = frozenset()
+    """Axes of the result along which cores need different parts."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class LayerFacts:
 
     layer: Layer
     arch: Arch
+    _by_part: dict[object, tuple[ResidentConstant, ...]] = field(default_factory=dict)
 
     @cached_property
     def engines(self) -> tuple[tuple[str, str], ...]:
@@ -93,32 +99,84 @@ class LayerFacts:
         return innermost_axis(self.layer.tensors[head.operands[0].tensor], head, self.arch)
 
     @cached_property
+    def _read(self) -> tuple[Key, ...]:
+        """Constants, in the order of use."""
+        keys = dict.fromkeys(key for nest in self.layer.nests for key in keys_of(nest))
+        return tuple(key for key in keys if self.layer.tensors[key[0]].data is not None)
+
+    @cached_property
     def constants(self) -> tuple[ResidentConstant, ...]:
-        """Constants that all tiles need alike."""
-        layer, shape = self.layer, self.layer.result.shape
-        read = (access.tensor for nest in layer.nests for access in nest.reads)
-        if all(layer.tensors[name].data is None for name in read):
+        """Constants that all tiles need alike, along whatever they are cut."""
+        shape, moved = self.layer.result.shape, self._axes_moving(self._cut)
+        return tuple(self._staying(key, shape) for key in self._read if not moved[key])
+
+    def constants_of(
+        self, walked: Sequence[TileTrace], position: int
+    ) -> tuple[ResidentConstant, ...]:
+        """The same of those tiles of this layer, at `position` of its group, for the largest part
+        of a core: what cores cut and no loop over tiles moves, such as the rows of a mask that all
+        heads add, is alike in all of them."""
+        if not self._read:
             return ()
-        column = roles(layer.head).col if layer.head.macs else None
-        cut = [axis for axis in cut_axes(shape) if axis != column]  # none splits columns
+        moving, parts = set[int](), list[Box]()
+        for own in walked:
+            part = own.share(position, self.layer.result.name)
+            if part is not None:
+                parts.append(part)
+                boxes = filter(None, own.work[position].boxes)
+                moving |= {d for box in boxes for d, span in enumerate(box) if span != part[d]}
+        if not parts:
+            return self.constants
+        sizes = tuple(max(size for _, size in spans) for spans in zip(*parts, strict=True))
+        asked = sizes, frozenset(moving)
+        if asked not in self._by_part:
+            shape = self.layer.result.shape
+            cut, moved, any_ = map(self._axes_moving, (self._cut, moving, range(len(shape))))
+            self._by_part[asked] = tuple(
+                replace(self._staying(key, sizes), follows=any_[key])
+                if by_part(key)
+                else self._staying(key, shape)
+                for key in self._read
+                if not cut[key] or (by_part(key) and not moved[key])
+            )
+        return self._by_part[asked]
+
+    @cached_property
+    def _cut(self) -> frozenset[int]:
+        """Axes of the result along which tiles are cut."""
+        column = roles(self.layer.head).col if self.layer.head.macs else None
+        return frozenset(cut_axes(self.layer.result.shape)) - {column}  # none splits columns
+
+    def _axes_moving(self, axes: Iterable[int]) -> dict[Key, frozenset[int]]:
+        """Which of these axes of the result each constant moves along."""
         # One element that may lie anywhere: in what moves along with it, tiles differ.
-        one = tuple(
-            Range(0, 1 if extent > 1 else extent, ((f"d{d}", 1),) if d in cut else ())
-            for d, extent in enumerate(shape)
-        )
-        moved = needs(layer, one, {}).regions
-        regions = needs(layer, tuple(Range(0, extent) for extent in shape), {}).regions
-        found = []
-        for key in dict.fromkeys(k for nest in layer.nests for k in keys_of(nest)):
-            tensor, region = layer.tensors[key[0]], regions[key]
-            if tensor.data is None or any(span.terms for span in moved[key].ranges):
-                continue
-            strides = input_strides(layer, key, region, self.arch)
-            size = int(room_of(layer, key, region.padded))
-            loaded = int(loaded_of(tensor, region.padded))
-            fields = key, self.roles[key], tensor.dtype, region.padded, strides, size, loaded
-            found.append(ResidentConstant(*fields))
-        return tuple(found)
+        shape, found = self.layer.result.shape, dict.fromkeys(self._read, frozenset[int]())
+        for axis in axes:
+            one = (
+                Range(0, min(1, extent), (("d", 1),) if d == axis else ())
+                for d, extent in enumerate(shape)
+            )
+            regions = needs(self.layer, tuple(one), {}).regions
+            for key in self._read:
+                if any(span.terms for span in regions[key].ranges):
+                    found[key] |= {axis}
+        return found
+
+    def _staying(self, key: Key, sizes: Sequence[int]) -> ResidentConstant:
+        """A constant, as far as `sizes` of the result need it."""
+        layer, tensor = self.layer, self.layer.tensors[key[0]]
+        region = needs(layer, tuple(Range(0, size) for size in sizes), {}).regions[key]
+        strides = input_strides(layer, key, region, self.arch)
+        size = int(room_of(layer, key, region.padded))
+        loaded = int(loaded_of(tensor, region.padded))
+        fields = key, self.roles[key], tensor.dtype, region.padded, strides, size, loaded
+        return ResidentConstant(*fields)
+
+
+def by_part(key: Key) -> bool:
+    """Whether a core may keep its own part of a constant alone: weights are packed as a whole, and
+    parts at a border would differ."""
+    return not key[2] and key[1] is None
 
 
 @dataclass

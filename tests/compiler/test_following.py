@@ -87,6 +87,38 @@ def test_each_core_has_its_share_of_any_length(
         np.testing.assert_allclose(found, right, atol=0.02)
 
 
+def test_rows_of_a_constant_follow_the_share(tmp_path: Path) -> None:
+    """What is added to the scores of all heads stays on chip, by each core its own rows."""
+    heads, most, wide, keys = 16, 512, 32, 96
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(most, keys)).astype("f4")
+    nodes = [
+        helper.make_node("Shape", ["q"], ["rows"], start=1, end=2),
+        helper.make_node("Slice", ["table", "zero", "rows", "zero"], ["t"]),
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("Add", ["s", "t"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    inputs = {"q": [heads, "rows", wide], "k": [heads, wide, keys], "v": [heads, keys, wide]}
+    weights = {"table": table, "zero": np.array([0])}
+    path = tmp_path / "net.onnx"
+    onnx.save(model(nodes, inputs, {"y": [heads, "rows", wide]}, weights), path)
+    arch = archgen.load_arch("ascend-310-like")
+    family = archgen.load_family(path, dims={"rows": (1, most)})
+    program = archgen.compile_model(family, arch, effort=0)
+    assert [each.name for each in program.registers] == ["rows", "rows/2"]
+    for rows in (17, 257):
+        made = specialize(program, {"rows": rows})
+        verify(made, arch)
+        shapes = (heads, rows, wide), (heads, wide, keys), (heads, keys, wide)
+        q, k, v = (rng.normal(size=shape).astype("f4") for shape in shapes)
+        powers = np.exp(q @ k + table[:rows])
+        right = powers / powers.sum(-1, keepdims=True) @ v
+        found = execute(made, {"q": q, "k": k, "v": v}, arch, run_node)["y"]
+        np.testing.assert_allclose(found, right, atol=0.03)
+
+
 BATCH = Count(0, (("batch", 1),))
 
 

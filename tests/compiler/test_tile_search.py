@@ -63,9 +63,7 @@ def chain(count: int, side: int, channels: int) -> Group:
 
 def test_a_share_with_more_room_is_never_slower_and_fits_its_room() -> None:
     layer = convolution(24, 3, (1, 1), 1)
-    front = MappingCache(machine(), 2, Cores(1)).front(
-        layer, layer.result.shape, frozenset(), resident=False
-    )
+    front = MappingCache(machine(), 2, Cores(1)).front(layer, layer.result.shape, frozenset())
     smallest = front.smallest()
     assert smallest is not None
     assert front.within(smallest.need - 1) is None
@@ -290,9 +288,7 @@ def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float
 def test_pieces_of_a_reduction_are_arrivals() -> None:
     layer = convolution(24, 3, (1, 1), 1)
     held = frozenset(name for name in layer.inputs if layer.tensors[name].data is None)
-    front = MappingCache(machine(), SLOTS, Cores(1)).front(
-        layer, layer.result.shape, held, resident=False
-    )
+    front = MappingCache(machine(), SLOTS, Cores(1)).front(layer, layer.result.shape, held)
     shares = [front.make(position) for position in range(len(front.needs))]
     split = [s for s in shares if any(loop.reduction for loop in s.loops)]
     assert split

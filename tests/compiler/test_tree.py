@@ -33,6 +33,7 @@ from compiler.options import Stages
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.machine.run import simulate
+from simmodel.metrics import measure
 from simmodel.program.assembly import print_program
 from simmodel.verify import verify
 
@@ -208,6 +209,48 @@ def test_constants_of_a_layer_alone_may_be_loaded_as_a_whole(
     (want,) = reference(network(), feeds).values()
     (got,) = execute(whole.program, feeds, arch).values()
     np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    ("mask", "part", "shape"),
+    [
+        # Uneven rows, which all heads add.
+        ((1, 31, 31), "core m = 0:15\n core m = 15:31\n for b1 1", (1, 1, 16, 31)),
+        ((1, 31, 31), "core b1 = 0:2\n core b1 = 2:4\n for b1 1", (1, 1, 31, 31)),
+        # Each tile adds others: piece by piece.
+        ((1, 31, 31), "core m = 0:15\n core m = 15:31\n for b1 1\n for m 4", (1, 1, 4, 8)),
+        ((4, 31, 31), "core m = 0:15\n core m = 15:31\n for b1 1", (1, 1, 16, 8)),
+        # In tiles of rows: the part of a core's own heads.
+        ((4, 1, 31), "core b1 = 0:2\n core b1 = 2:4\n for b1 1\n for m 8", (1, 2, 1, 31)),
+    ],
+)
+def test_of_constants_that_stay_a_core_keeps_what_its_tiles_share(
+    mask: tuple[int, ...], part: str, shape: tuple[int, ...]
+) -> None:
+    net = Net()
+    sizes = (1, 4, 31, 8), (1, 4, 8, 31), (1, 4, 31, 8)
+    query, key, value = (net.input(*each) for each in sizes)
+    scores, added = net.op("MatMul", query, key), net.weight(1, *mask)
+    scores = net.op("Add", scores, added)
+    model = net.model(net.op("MatMul", net.op("Softmax", scores, axis=-1), value))
+    softmax = "ReduceMax__1", "Sub__2", "Exp__3", "ReduceSum__5", "Reciprocal__6", "Mul__7"
+    names = ", ".join(f"t4_{name}" for name in softmax)
+    text = f"tree net\nstep\n {part}\n layer t1, t3: for n 8; resident\n layer {names}\n layer t5\n"
+    arch = machine(cores=2, local={"size": 1 << 16, "banks": 4})
+    made = compile_model(
+        prepared(model, "net"), arch, CompileOptions("fp32", tree=parse_tree(text))
+    )
+    verify(made.program, arch)
+    (step,) = made.steps
+    assert isinstance(step, PlacedGroup)
+    assert [b.shape for b in step.plan.buffers.values() if b.name == added] == [shape]
+    found = measure(simulate(made.program, arch), made.program, arch)
+    moved = found.dram_read_bytes + found.dram_write_bytes
+    assert step.plan.schedule.estimate.bytes > 0.7 * moved  # also of what comes piece by piece
+    feeds = feeds_of(model)
+    (want,) = reference(model, feeds).values()
+    (got,) = execute(made.program, feeds, arch).values()
+    np.testing.assert_allclose(got, want, 0, 1e-5 * np.abs(want).max())
 
 
 def test_what_a_tree_leaves_out_is_chosen() -> None:

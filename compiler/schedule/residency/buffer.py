@@ -241,7 +241,7 @@ class GroupBufferMaker(BufferList):
 
     def make_buffers(self, walked: tuple[TileTrace, ...]) -> GroupBuffers:
         """Tensors, then constants that stay."""
-        return GroupBuffers(self.tensors(walked), self._constants())
+        return GroupBuffers(self.tensors(walked), self._constants(walked))
 
     def tensors(self, walked: tuple[TileTrace, ...]) -> dict[str, str]:
         """Buffers for the tensors that the walk holds."""
@@ -297,7 +297,7 @@ class GroupBufferMaker(BufferList):
     def _load(self, buffer: TileBuffer, source: str, where: str) -> None:
         self.loads.append((buffer.name, engine_between(source, buffer.role, self.arch, where)))
 
-    def _constants(self) -> dict[tuple[int, Key], str]:
+    def _constants(self, walked: tuple[TileTrace, ...]) -> dict[tuple[int, Key], str]:
         """Constants that stay for several groups, in one buffer for all layers that read them; then
         those that stay for the group, with one load for all of its tiles."""
         found: dict[tuple[int, Key], str] = {}
@@ -305,7 +305,10 @@ class GroupBufferMaker(BufferList):
             made: dict[Key, TileBuffer] = {}
             for position, tiled in enumerate(self.schedule.layers):
                 stays = tiled.resident and not loads_own_channels(self.schedule)
-                own = self.facts.layer(tiled.layer).constants if pinned or stays else ()
+                facts = self.facts.layer(tiled.layer)
+                own = facts.constants if pinned or stays else ()
+                if stays and not pinned and self.schedule.loops:
+                    own = facts.constants_of(walked, position)
                 for constant in own:
                     home = self.group.pinned.get(constant.key[0])
                     if (home is not None) is not pinned:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -30,7 +30,6 @@ from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront, Si
 from compiler.schedule.tiling.layer_price import TilePrices
 from compiler.schedule.tiling.timeline import GroupTimeline, TileWork, Total
 from compiler.schedule_ir.group import Group
-from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import NOTHING, Estimate, OuterLoop, Schedule, uncut
 from compiler.target.group_facts import Facts, ResidentConstant
 from compiler.target.vector import move_cycles
@@ -74,7 +73,7 @@ class GroupPricer:
 
     def __post_init__(self) -> None:
         self.count = len(self.group.layers)
-        self.arrivals: dict[tuple[int, int, bool], tuple[float, float]] = {}
+        self.arrivals: dict[object, tuple[float, float]] = {}
         self._traces: dict[tuple[Parts, Loops], tuple[TileTrace, ...]] = {}
         self.room = {
             role: float(self.group.room(role, memory.size))
@@ -82,10 +81,12 @@ class GroupPricer:
         }
         self.bare = uncut(self.group)
 
-    def own(self, layer: Layer) -> Iterator[ResidentConstant]:
-        """Constants of a layer that can stay for this group alone."""
-        pinned = self.group.pinned
-        return (c for c in self.facts.layer(layer).constants if c.key[0] not in pinned)
+    def own(self, position: int, walks: Sequence[TileTrace] = ()) -> tuple[ResidentConstant, ...]:
+        """Constants of a layer that can stay for this group alone, in loops over the tiles of
+        `walks`."""
+        facts, pinned = self.facts.layer(self.group.layers[position]), self.group.pinned
+        found = facts.constants_of(walks, position) if walks else facts.constants
+        return tuple([c for c in found if c.key[0] not in pinned]) if pinned else found
 
     @cached_property
     def pinned(self) -> Mapping[int, tuple[ResidentConstant, ...]]:
@@ -101,17 +102,8 @@ class GroupPricer:
 
     @cached_property
     def constants(self) -> tuple[Mapping[str, int], ...]:
-        """Per layer: memory role -> bytes of constants that can stay there."""
-        found = tuple(Counter[str]() for _ in self.group.layers)
-        for layer, sizes in zip(self.group.layers, found, strict=True):
-            for constant in self.own(layer):
-                sizes[constant.role] += constant.bytes
-        return found
-
-    @cached_property
-    def constant_bytes(self) -> tuple[int, ...]:
-        """Per layer, bytes of constants that can stay."""
-        return tuple(sum(sizes.values()) for sizes in self.constants)
+        """Per layer, what constants take that all tiles need alike, along whatever they are cut."""
+        return tuple(_by_role(self.own(position)) for position in range(self.count))
 
     def transfer(
         self, name: str, sizes: Sizes, room: Sizes, cores: int, *, store: bool
@@ -178,8 +170,8 @@ class GroupPricer:
         times = min(
             walked.repeats * min(2, sum(box is not None for box in walked.work[p].boxes))
             for walked in self.traces(parts, loops)
-            for p, size in enumerate(self.constant_bytes)
-            if size
+            for p, sizes in enumerate(self.constants)
+            if any(sizes.values())
         )
         copies = 1 if self.way else len(parts)
         return self.excess * max(0, times * copies - 1)
@@ -252,6 +244,14 @@ def _total(schedule: Schedule) -> float:
     return schedule.estimate.total
 
 
+def _by_role(constants: Sequence[ResidentConstant]) -> Mapping[str, int]:
+    """Memory role -> bytes of constants there."""
+    found = Counter[str]()
+    for constant in constants:
+        found[constant.role] += constant.bytes
+    return found
+
+
 @dataclass
 class _Candidate:
     """One split and one set of loops of a group."""
@@ -277,6 +277,28 @@ class _Candidate:
             for there in in_use(self.buffers.values(), pricer.count, pricer.room)
         ]
         """Per layer: memory role -> bytes that held tensors leave."""
+
+    @cached_property
+    def own(self) -> tuple[tuple[ResidentConstant, ...], ...]:
+        """Per layer, constants that can stay for this group alone."""
+        pricer, schedule = self.pricer, self.schedule
+        walks = pricer.traces(schedule.parts, schedule.loops) if schedule.loops else ()
+        return tuple(pricer.own(position, walks) for position in range(pricer.count))
+
+    @cached_property
+    def constants(self) -> tuple[Mapping[str, int], ...]:
+        """Per layer: memory role -> bytes of these."""
+        return tuple(map(_by_role, self.own)) if self.schedule.loops else self.pricer.constants
+
+    @cached_property
+    def constant_bytes(self) -> tuple[int, ...]:
+        """Per layer, bytes of these."""
+        return tuple(sum(sizes.values()) for sizes in self.constants)
+
+    def found_on_chip(self, position: int, *, resident: bool) -> frozenset[str]:
+        """What a layer finds on chip, with its constants if it is `resident`."""
+        own = self.own[position] if resident else ()
+        return self.on_chip.union(c.key[0] for c in own) if own else self.on_chip
 
     @cached_property
     def on_chip(self) -> frozenset[str]:
@@ -312,17 +334,20 @@ class _Candidate:
         key = position, sizes, resident
         if key not in self.fronts:
             group = self.pricer.group
+            held = self.found_on_chip(position, resident=resident)
             self.fronts[key] = self.shares.front(
-                group.layers[position], sizes, self.on_chip, resident=resident, shared=group.shared
+                group.layers[position], sizes, held, shared=group.shared
             )
         return self.fronts[key]
 
     def staying(self) -> Schedule | None:
         """With as many constants loaded as a whole as there is room for."""
-        count, sizes = self.pricer.count, self.pricer.constant_bytes
+        count, sizes = self.pricer.count, self.constant_bytes
         staying = [True] * count
-        if self.channels is not None:  # products would load those of all channels
-            staying = [not layer.product for layer in self.pricer.group.layers]
+        if self.channels is not None:  # products would load weights of all channels
+            weights = (any(c.key[2] for c in own) for own in self.own)
+            layers = zip(self.pricer.group.layers, weights, strict=True)
+            staying = [not (layer.product and loads) for layer, loads in layers]
         made = self.cut(staying)
         for drop in sorted(range(count), key=lambda p: -sizes[p]):
             if made is not None or not sizes[drop]:
@@ -335,7 +360,7 @@ class _Candidate:
         """`most`, or the same with the last constants in pieces, which are worked on as they come:
         no work hides a whole load there."""
         staying = [tiled.resident for tiled in most.layers]
-        constants = self.pricer.constant_bytes
+        constants = self.constant_bytes
         sizes = [size * stays for size, stays in zip(constants, staying, strict=True)]
         last = max((p for p, size in enumerate(sizes) if size), default=None)
         if last is None or sizes[last] < TAIL * sum(sizes) or sum(map(bool, sizes)) == 1:
@@ -375,7 +400,7 @@ class _Candidate:
         """Per layer, bytes of local memory for its own buffers, beside all constants that stay, if
         these have places of their own, as in loops, else beside those of the layer and of the next
         one, which arrive meanwhile; None: there is less than none."""
-        pairs = tuple(zip(self.pricer.constants, staying, strict=True))
+        pairs = tuple(zip(self.constants, staying, strict=True))
         sizes = {role: [c.get(role, 0) * s for c, s in pairs] for role in self.pricer.room}
         whole = {role: sum(own) for role, own in sizes.items()}
         rooms = []
@@ -392,7 +417,7 @@ class _Candidate:
         self, staying: list[bool], needs: list[float], rooms: list[float]
     ) -> dict[int, int]:
         """Layer -> the layer with which its constants that stay find room."""
-        constants = self.pricer.constants
+        constants = self.constants
         sizes = [own.get("local", 0) * stays for own, stays in zip(constants, staying, strict=True)]
         free = [
             DENSE * (room + own + other - need)
@@ -413,9 +438,8 @@ class _Candidate:
         possible, of which one has the `least`."""
         if self.fixed:
             tiled, shared = self.schedule.layers[position], self.pricer.group.shared
-            return self.shares.exactly(
-                tiled.layer, sizes, self.on_chip, tiled.loops, resident=resident, shared=shared
-            )
+            held = self.found_on_chip(position, resident=resident)
+            return self.shares.exactly(tiled.layer, sizes, held, tiled.loops, shared=shared)
         front = self.front(position, sizes, resident=resident)
         if self.frugal:
             share = front.smallest()
@@ -442,7 +466,7 @@ class _Candidate:
             total.add(made, run.count * walked.repeats)
             return made
 
-        sizes = enumerate(zip(pricer.constant_bytes, staying, strict=True))
+        sizes = enumerate(zip(self.constant_bytes, staying, strict=True))
         stay = frozenset(p for p, (size, stays) in sizes if stays and size)
         arrivals = {p: self._arriving(p, stays=p in stay) for p in sorted(stay | {*pricer.pinned})}
         arriving = {p: cycles for p, (cycles, _) in arrivals.items()}
@@ -480,13 +504,16 @@ class _Candidate:
         those that do for others too, and the bytes that they move: each is a transfer of its own,
         and engines that reach different memories work side by side."""
         pricer, cores, arch = self.pricer, self.cores, self.pricer.arch
-        key = position, cores.count, stays
+        own = self.own[position] if stays else ()
+        key = position, cores, own
         if key not in pricer.arrivals:
             cycles, moved = dict[int, float](), 0.0
-            own = pricer.own(pricer.group.layers[position]) if stays else ()
+            cuts = cores.for_rank(len(pricer.group.layers[position].result.shape)).cuts
             for constant in (*own, *pricer.pinned.get(position, ())):
-                way = Path.load(arch, cores, arch.constants, constant.role, cores.count)
-                asked, engine = (constant.loaded, constant.role, cores.count), id(way.engine)
+                parts = (n for d, n in enumerate(cuts) if d in constant.follows)
+                alike = cores.count // math.prod(parts)
+                way = Path.load(arch, cores, arch.constants, constant.role, alike)
+                asked, engine = (constant.loaded, constant.role, alike), id(way.engine)
                 if asked not in pricer.transfers:
                     pricer.transfers[asked] = way.run(constant.loaded)
                 once = pricer.transfers[asked]

@@ -21,7 +21,6 @@ from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, pric
 from compiler.schedule.tracking import Hashed, TrackedArch, TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
-from compiler.target.group_facts import LayerFacts
 from compiler.target.product_tiles import TileSizes, chosen
 from simmodel.arch.record import Arch
 
@@ -74,32 +73,30 @@ class MappingCache:
     """Of fronts that differ in sizes alone the first, and what was read for them."""
 
     def front(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool,
-        shared: Collection[str] = (),
-    ) -> ParetoFront:  # fmt: skip
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, shared: Collection[str] = ()
+    ) -> ParetoFront:
         """All ways worth taking for `sizes` of a layer's result, while the tensors `held` are on
-        chip, with the layer's constants if it is `resident`, and `shared` ones in shared memory."""
+        chip, constants that stay among them, and `shared` ones in shared memory."""
         outlined = self.outlines.layer(layer)
         mine, near = outlined.renamed(held), outlined.renamed(shared)
-        key = (outlined.number, sizes, mine, resident, near)
+        key = (outlined.number, sizes, mine, near)
         front = self.fronts.get(key)
         if front is None:
-            front = self._cached_front(outlined, sizes, mine, near, resident)
+            front = self._cached_front(outlined, sizes, mine, near)
             if outlined.first.product:
                 front = front.up_to(self.arch.memories.local.size)
             self.fronts[key] = front
         return front
 
     def _cached_front(
-        self, outlined: Outlined, sizes: Sizes, mine: frozenset[str], near: frozenset[str],
-        resident: bool,
-    ) -> ParetoFront:  # fmt: skip
+        self, outlined: Outlined, sizes: Sizes, mine: frozenset[str], near: frozenset[str]
+    ) -> ParetoFront:
         """A front, whatever the size of local memory: this machine's, or that of one like it."""
-        alike = outlined.number, mine, near, resident
+        alike = outlined.number, mine, near
         if alike not in self.problems:
             seen = TrackedArch(self.arch)
             arch = self.arch if self.known is None else seen.machine
-            problem = self._problem(outlined.first, sizes, mine, near, resident, arch)
+            problem = self._problem(outlined.first, sizes, mine, near, arch)
             self.problems[alike] = seen, problem
         seen, first = self.problems[alike]
 
@@ -111,15 +108,15 @@ class MappingCache:
             return make(self.arch)
         named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
                  for some in (mine, near))  # fmt: skip
-        key = outlined.outline, sizes, *named, resident, self.slots, self.cores, self.held_up
+        key = outlined.outline, sizes, *named, self.slots, self.cores, self.held_up
         return self.known.of(key, self.arch, self.standing, make, seen)
 
     def exactly(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,
-        resident: bool, shared: Collection[str] = (),
+        shared: Collection[str] = (),
     ) -> TilePrices:  # fmt: skip
         """The share with these loops; of a product, with the nearest order that is priced."""
-        problem = self._problem(layer, sizes, held, shared, resident, self.arch)
+        problem = self._problem(layer, sizes, held, shared, self.arch)
         tiles = {loop.dim: loop.size for loop in loops}
         if not layer.product:
             pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
@@ -134,15 +131,10 @@ class MappingCache:
         return priced.of_core(loops, self.cores.count)
 
     def _problem(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: Collection[str],
-        resident: bool, arch: Arch,
-    ) -> TilingProblem:  # fmt: skip
-        if resident and not layer.product:  # those that all tiles need alike
-            held = held.union(c.key[0] for c in LayerFacts(layer, arch).constants)
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: Collection[str], arch: Arch
+    ) -> TilingProblem:
         cores = self.cores.for_rank(len(layer.result.shape))
-        return TilingProblem(
-            layer, arch, sizes, cores, self.slots, held, resident, frozenset(shared)
-        )
+        return TilingProblem(layer, arch, sizes, cores, self.slots, held, frozenset(shared))
 
     def _product_front(self, problem: TilingProblem) -> ParetoFront:
         choice = choices(problem)

@@ -95,9 +95,8 @@ class TilingProblem:
     cores: Cores
     slots: int
     held: frozenset[str] = frozenset()
-    """Tensors that the group keeps on chip: neither loaded nor stored here."""
-    resident: bool = False
-    """Constants of a product are on chip as well."""
+    """Tensors that the group keeps on chip, and constants that stay: neither loaded nor stored
+    here."""
     shared: frozenset[str] = frozenset()
     """Tensors that are loaded from shared memory, or stored there; all others: DRAM."""
 
@@ -140,10 +139,6 @@ class TilingProblem:
         home = "shared" if self.layer.result.name in self.shared else "dram"
         return Path(self.arch, self.cores.count, home, "local", store=True)
 
-    def stays(self, name: str) -> bool:
-        """Whether a product finds a tensor on chip."""
-        return name in self.held or (self.resident and self.layer.tensors[name].data is not None)
-
     @property
     def loads_input(self) -> bool:
         """Whether the left operand comes from memory."""
@@ -152,7 +147,7 @@ class TilingProblem:
     @property
     def loads_weights(self) -> bool:
         """Whether the right operand comes from memory."""
-        return not self.stays(self.weight.name)
+        return self.weight.name not in self.held
 
     @property
     def stores(self) -> bool:
@@ -275,7 +270,7 @@ class TilingProblem:
         taken, found = {*self.layer.inside, *self.held}, list[Access]()
         for nest in self.layer.nests:
             for access in nest.reads[2:] if nest is self.layer.head else nest.reads:
-                if access.tensor not in taken and not self.stays(access.tensor):
+                if access.tensor not in taken:
                     taken.add(access.tensor)
                     found.append(access)
         return tuple(found)
