@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 91_753, "files": 429, "thin files": 3, "lines of tests": 40_956,
+    "lines": 92_990, "files": 433, "thin files": 3, "lines of tests": 41_800,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -42,6 +42,10 @@ Then for weights of which two of four are zero (230, tests 140), rates of engine
 flash in pictures and lint (170, tests 220), equal layers of int8 networks (155), groups that
 several programs of a search have in common (125), small constants that come in one load (105), one
 plan for the loads of all groups (290).
+Then for networks between cores (290, tests 330), weights in microscaling formats (170) and chips
+without DRAM (180, both tests 400), masks that hide blocks of scores (230, tests 110), kernel rows
+that join a reduction (175), parts of constants that a core keeps (120), an order of issue that is
+found sooner (65); what passes on or stands twice took 75 away.
 """
 THIN = 60
 VAGUE = frozenset({

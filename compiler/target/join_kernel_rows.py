@@ -67,7 +67,7 @@ class JoinKernelRows(NestRewrite):
         for step in graph.steps:
             made: tuple[Step, ...] = (step,)
             if isinstance(step, Nest) and _joinable(step, tensors, arch):
-                made, new = _joined(step, tensors)
+                made, new = _copy_and_product(step, tensors)
                 if _pays(step, made, {**tensors, **new}, arch, given=graph.inputs):
                     tensors.update(new)
                     buffers |= {t.storage.buffer: t.elements for t in new.values()}
@@ -92,7 +92,9 @@ def _joinable(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
     return slides and plain and constant and tensors[left.tensor].data is None
 
 
-def _joined(nest: Nest, tensors: dict[str, Tensor]) -> tuple[tuple[Nest, Nest], dict[str, Tensor]]:
+def _copy_and_product(
+    nest: Nest, tensors: dict[str, Tensor]
+) -> tuple[tuple[Nest, Nest], dict[str, Tensor]]:
     """The copy of the input and the product of all kernel rows; with their new tensors."""
     left, right = nest.operands
     source, weights = tensors[left.tensor], tensors[right.tensor]

@@ -42,7 +42,7 @@ GRAIN = 32
 """Columns begin and end at multiples of it."""
 
 
-class Block(NamedTuple):
+class ScoreBlock(NamedTuple):
     """Rows `top` .. `bottom` - 1 of scores, and the columns that any of them may see."""
 
     top: int
@@ -179,7 +179,7 @@ def _visible(chain: Sequence[ir.Node], shape: Sequence[int]) -> Seen | None:
     return seen if np.isfinite(best).all() else None
 
 
-def _halves(seen: Seen, least: int) -> tuple[Block, ...]:
+def _halves(seen: Seen, least: int) -> tuple[ScoreBlock, ...]:
     """The upper and the lower half, where both leave out enough."""
     rows, columns = seen.shape
     if rows % 2 or rows < 2 * least:
@@ -188,7 +188,7 @@ def _halves(seen: Seen, least: int) -> tuple[Block, ...]:
     for part, top in zip(np.split(seen, 2), (0, rows // 2), strict=True):
         some = np.flatnonzero(part.any(0))
         left, right = some[0] // GRAIN * GRAIN, -(-(some[-1] + 1) // GRAIN) * GRAIN
-        found.append(Block(top, top + rows // 2, int(left), min(int(right), columns)))
+        found.append(ScoreBlock(top, top + rows // 2, int(left), min(int(right), columns)))
     area = sum(block.area for block in found)
     return tuple(found) if area <= WORTH * rows * columns else ()
 
@@ -200,7 +200,7 @@ class _Scores:
     make: Rewriter
     chain: frozenset[ir.Node]
 
-    def part(self, value: ir.Value, block: Block) -> ir.Value:
+    def part(self, value: ir.Value, block: ScoreBlock) -> ir.Value:
         """`block` of `value`, which may be broadcast."""
         node, make = value.producer(), self.make
         if node is None or node not in self.chain:
