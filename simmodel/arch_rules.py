@@ -266,14 +266,14 @@ def _networks(arch: Arch) -> Iterator[Problem]:
             if not link.shape:
                 shape = (*at, "topology")
                 message = f"missing shape: cores of the {kind} along each dimension; {message}"
-            yield Problem(shape, message, (*why, ("cores",)))
+            yield Problem(shape, message, (*why, ("cores",), (*at, "shape")))
         if kind != "bus" and link.scope != "chip":
             message = f"a {kind} has links between neighbouring cores; scope is for a bus"
             yield Problem((*at, "scope"), message, why)
         joining = {*link.from_, *link.to} & {*OFF_CHIP, "shared"} if kind != "bus" else set()
         if joining and not link.ports:
             message = f"ports: cores at which {' and '.join(sorted(joining))} joins the {kind}"
-            yield Problem((*at, "topology"), f"missing {message}", why)
+            yield Problem((*at, "topology"), f"missing {message}", (*why, ports))
         elif link.ports and not joining:
             message = "nothing joins here: expected a mesh, torus or ring from or to dram or shared"
             yield Problem(ports, message, why)

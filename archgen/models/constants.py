@@ -55,8 +55,9 @@ def set_values(proto: onnx.ModelProto, text: str, label: str) -> None:
             if name in made:
                 raise ValueError("is given twice")
             if name not in ports:
-                known = guess(name, ports) or f"; there are {', '.join(ports) or 'none'}"
-                raise ValueError(f"no input is called so{known}")
+                known = f"; there are {', '.join(ports) or 'none'}"
+                near = guess(name, [*ports, "weights"])
+                raise ValueError(f"no input is called so{near or known}")
             made[name] = _parse_tensor(value, ports[name].type.tensor_type)
         except ValueError as wrong:
             mistakes.append(f"{label}: value {part!r}: {wrong}")

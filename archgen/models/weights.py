@@ -20,7 +20,7 @@ from compiler import api
 from simmodel.arch.base import near
 from simmodel.arch.element_types import MX_BITS
 
-_FORMAT = re.compile(r"(?<=[:,])weights=([a-z]\w*)(?:,|$)")
+_FORMAT = re.compile(r"(?<=[:,])weights=([A-Za-z]\w*)(?:,|$)")
 
 
 def weight_format(spec: str) -> tuple[str, str]:
@@ -30,9 +30,9 @@ def weight_format(spec: str) -> tuple[str, str]:
     if said is None or Path(spec).is_file():
         return spec, ""
     if said[1] not in MX_BITS:
-        guess = near(said[1], MX_BITS)
+        guess = near(said[1].lower(), MX_BITS)
         raise ModelError(f"{spec}: weights={said[1]}: expected {', '.join(MX_BITS)}{guess}")
-    return f"{spec[: said.start()]}{spec[said.end() :]}", said[1]
+    return f"{spec[: said.start()]}{spec[said.end() :]}".rstrip(":,"), said[1]
 
 
 def round_weights(graph: onnx.GraphProto, kind: str) -> None:

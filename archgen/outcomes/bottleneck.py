@@ -80,7 +80,7 @@ def verdict(row: Row) -> Verdict:
     held, bound = row.get("held_by"), row.get("bound_by")
     known = [each for each in (held, bound) if isinstance(each, str) and each in LIMITS]
     cause = next((each for each in known if each in row or each == bound), "")
-    column = cause if cause in row else "of_bound"
+    column = next(name for name in (cause, "bound_share", "of_bound") if name in (*row, "of_bound"))
     share = number(row, column, 0.0) if cause else 0.0
     return Verdict(cause, share, row.get("status") == ESTIMATED or cause not in known[:1])
 

@@ -46,8 +46,9 @@ def bound_row(bound: api.Attainable | None, cycles: int) -> Row:
     """The columns of the bound that knows the machine, of a run of `cycles`; none without one."""
     if bound is None:
         return {}
-    reached = bound.cycles / max(1, cycles)
-    return {"bound_cycles": bound.cycles, "bound_by": bound.resource, "of_bound": reached}
+    total, name = max(1, cycles), bound.resource
+    reached = {"of_bound": bound.cycles / total, "bound_share": bound.by[name] / total}
+    return {"bound_cycles": bound.cycles, "bound_by": name, **reached}
 
 
 def waterfall_row(found: Waterfall, cycles: int) -> Row:

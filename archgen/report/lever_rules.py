@@ -243,6 +243,7 @@ _LATE = (
     "those waits, of which latency, start-ups and the order of transfers have a part; DRAM and the "
     "busiest compute engine remain"
 )
+_FAR_TWICE = _double("memories.dram.bandwidth")
 _HALF_LATE = _times({"memories.flash.latency": 0.5, "memories.dram.latency": 0.5})
 _HALF = "half of the time that matrix engines compute; DRAM and the vector engine remain"
 DEPTHWISE = (
@@ -262,13 +263,15 @@ SHAPES = tuple(
     for field, noun in (("rows", "rows"), ("cols", "columns"), ("depth", "depth"))
 )
 RULES = (
-    LeverRule("twice the DRAM bandwidth", _double("memories.dram.bandwidth"), _bandwidth,
+    LeverRule("twice the DRAM bandwidth",
+         lambda arch: {} if arch.memories.dram.on_chip else _FAR_TWICE(arch), _bandwidth,
          "half of the time that the bytes take at peak rate; the busiest compute engine remains"),
     LeverRule("twice the flash bandwidth", _double("memories.flash.bandwidth"), _flash,
          "half of the time that constants take at peak rate; DRAM and the busiest engine remain"),
     LeverRule("half the DRAM latency, as more requests in flight or loads further ahead would hide "
          "it",
-         lambda arch: {} if arch.memories.flash else scaled(arch, "memories.dram.latency", 0.5),
+         lambda arch: {} if arch.memories.flash or arch.memories.dram.on_chip else
+         scaled(arch, "memories.dram.latency", 0.5),
          _latency, _LATE),
     LeverRule("half the latency of flash and DRAM, as more requests in flight would hide it",
          lambda arch: _HALF_LATE(arch) if arch.memories.flash else {}, _latency, _LATE),

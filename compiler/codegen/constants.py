@@ -165,6 +165,8 @@ def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int
     row = row_of(head)
     cols, deep = _tile_cuts(plan, columns, tensor.shape[row])
     depths, widths = ({high - low for low, high in cuts} for cuts in (deep, cols))
+    if narrow.compressed:  # the array reads blocks of weights that are there as a whole, too
+        depths |= {loop.size for loop in plan.tiled.loops if loop.dim == roles(head).k}
     return all(fits_tiles(narrow, row, depth, width) for depth in depths for width in widths)
 
 

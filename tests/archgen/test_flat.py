@@ -128,6 +128,12 @@ def test_the_longest_share_of_the_time_holds_a_run(more: Row, held: str, words: 
     assert found.share == row["of_bound" if held == "bandwidth" else held]
 
 
+def test_a_resource_has_its_own_share_of_the_bound() -> None:
+    # The host prepares for half of the time, then arrays take a fifth at least.
+    row = NEAR | {"bound_by": "host", "held_by": "host", "of_bound": 0.7, "bound_share": 0.5}
+    assert "takes 50 % of the time" in verdict(row).sentence
+
+
 def test_a_program_without_instructions_is_held_by_nothing() -> None:
     assert bottleneck_row({"bound_by": "matrix", "of_bound": 0.0, "stall_data": 0.0}) == {}
     assert bottleneck_row({"latency_ms": 0.0}) == {}

@@ -9,6 +9,7 @@ import pytest
 from networks import Net, check
 
 from archgen.energy.costs import costs_of
+from archgen.report.lever_rules import rules_for
 from archgen.schema import ArchError, load_arch
 from archgen.schema.rewritten import peaks
 from compiler.errors import DoesNotFit
@@ -103,6 +104,13 @@ def test_a_file_needs_one_memory_for_all(tmp_path: Path) -> None:
         with pytest.raises(ArchError) as wrong:
             resident(tmp_path, shared=shared, local=local)
         assert "memories" in str(wrong.value) and "`shared` memory of the chip" in str(wrong.value)
+
+
+def test_no_lever_is_a_field_that_the_file_does_not_have(tmp_path: Path) -> None:
+    arch = resident(tmp_path)
+    fields = {field for rule in rules_for(arch) for field in rule.on(arch)}
+    assert fields
+    assert not {field for field in fields if field.startswith("memories.dram")}
 
 
 def test_the_link_to_the_host_is_stated(tmp_path: Path) -> None:

@@ -177,7 +177,10 @@ def test_blocks_of_dequantize_linear() -> None:
 
 def test_a_network_is_asked_for_with_such_weights(tmp_path: Path) -> None:
     known = {}
-    for spec in ("squeezenet:image=32,weights=mxfp4", "squeezenet:weights=mxfp4,image=32"):
+    for spec in (
+        "squeezenet:image=32,weights=mxfp4", "squeezenet:weights=mxfp4,image=32",
+        "squeezenet:image=32:weights=mxfp4",
+    ):  # fmt: skip
         model = open_model(spec)
         assert model.name == spec
         known = {t.name: numpy_helper.to_array(t) for t in model.complete.graph.initializer}
@@ -196,6 +199,8 @@ def test_a_network_is_asked_for_with_such_weights(tmp_path: Path) -> None:
         np.testing.assert_array_equal(numpy_helper.to_array(tensor), known[tensor.name])
     with pytest.raises(ModelError, match=r"weights=mxf4: expected mxfp8, .*; did you mean 'mxfp4'"):
         open_model("squeezenet:weights=mxf4")
+    with pytest.raises(ModelError, match=r"expected mxfp8, .*; did you mean 'mxfp6'"):
+        open_model("squeezenet:weights=MXFP6")
 
 
 def test_weights_are_rounded_with_the_normalization_behind_them() -> None:

@@ -124,6 +124,17 @@ def test_weights_that_are_sparse_the_other_way_are_dense() -> None:
     assert kinds(check(model, MACHINES["conv"], "int8")) == {"int8", "int8_2of4"}
 
 
+def test_weights_that_stay_are_read_in_whole_blocks() -> None:
+    # Sums are cut at three channels here, of weights that are on chip as a whole.
+    small = {"kind": "cube", "rows": 1, "cols": 4, "depth": 1, "granularity": "gemm"}
+    arch = machine(
+        local={"size": 32768, "banks": 1, "bank_width": 4}, accumulators=8192, copy={"rank": 1},
+        matrix=small | {"rate": RATE | {"fp32": 0.5}},
+        vector={"lanes": 1, "rank": 1, "window": False},
+    )  # fmt: skip
+    check(convolutions(quantized=True), arch, "int8")
+
+
 @settings(max_examples=12)
 @given(machines())
 def test_any_machine(arch: Arch) -> None:

@@ -39,7 +39,7 @@ HIDDEN = -1e4
 WORTH = 0.9
 """Two blocks have at most such a share of the scores that one has."""
 GRAIN = 32
-"""Columns begin and end at multiples of it."""
+"""Blocks begin and end at multiples of it, where they are not at the edge."""
 
 
 class ScoreBlock(NamedTuple):
@@ -182,13 +182,13 @@ def _visible(chain: Sequence[ir.Node], shape: Sequence[int]) -> Seen | None:
 def _halves(seen: Seen, least: int) -> tuple[ScoreBlock, ...]:
     """The upper and the lower half, where both leave out enough."""
     rows, columns = seen.shape
-    if rows % 2 or rows < 2 * least:
+    if rows < 2 * least:
         return ()
-    found = []
-    for part, top in zip(np.split(seen, 2), (0, rows // 2), strict=True):
-        some = np.flatnonzero(part.any(0))
+    found, middle = [], max(least, rows // 2 // GRAIN * GRAIN)
+    for top, bottom in ((0, middle), (middle, rows)):
+        some = np.flatnonzero(seen[top:bottom].any(0))
         left, right = some[0] // GRAIN * GRAIN, -(-(some[-1] + 1) // GRAIN) * GRAIN
-        found.append(ScoreBlock(top, top + rows // 2, int(left), min(int(right), columns)))
+        found.append(ScoreBlock(top, bottom, int(left), min(int(right), columns)))
     area = sum(block.area for block in found)
     return tuple(found) if area <= WORTH * rows * columns else ()
 
