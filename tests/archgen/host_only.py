@@ -166,9 +166,10 @@ def compiled(net: Path | str, file: Path, arch: str = "mcu-npu", *more: object) 
 
 
 def python(*arguments: object) -> subprocess.Popen[str]:
-    """A process that can import what stands in this folder."""
+    """A process that can import what stands in this folder and beside it, for the compiler."""
     here = Path(__file__).parent
-    paths = [str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(here), str(here.parent / "compiler"), str(here.parents[1])]
+    paths.append(os.environ.get("PYTHONPATH", ""))
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
