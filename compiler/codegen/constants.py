@@ -149,9 +149,7 @@ def packed(plan: LayerPlan, walked: Sequence[TileTrace] = ()) -> PackedWeights |
     name = f"{tensor.name}#{layer.index}"
     order = packed_order(head)
     narrow, dtype = tensor.narrow if _in_blocks(plan, tensor, columns) else None, tensor.dtype
-    if (
-        narrow is not None and narrow.compressed
-    ):  # whole blocks of the reduction, as the array reads
+    if narrow is not None and narrow.compressed:  # as the array reads: blocks of the reduction
         dtype, deep = narrow.dtype, row_of(head)
         order = (*(axis for axis in order if axis != deep), deep)
     return PackedWeights(tensor.name, name, dtype, tensor.shape, order, *axes, columns, narrow)

@@ -95,9 +95,7 @@ class Path:
     @property
     def hops(self) -> float:
         """Cycles that the way over links between cores takes."""
-        return network(
-            self.arch, *((self.near, self.far) if self.store else (self.far, self.near))
-        )[1]
+        return network(self.arch, *self.ends)[1]
 
     @property
     def demand(self) -> float:

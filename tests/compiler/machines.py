@@ -197,6 +197,30 @@ def changed(record: Record, part: str, **fields: Any) -> Record:
     return record.model_copy(update={head: made})
 
 
+def reading_compressed(
+    rate: dict[str, float], types: tuple[str, ...], rows: int = 8, room: int = 8192
+) -> dict[str, Arch]:
+    """Machines that multiply compressed weights at `rate`, one for each way in which these come to
+    the array; `rows` of systolic ones, and `room` in bytes for the weights of a network."""
+
+    def made(**fields: Any) -> Arch:
+        return machine(types=types, matrix={"rate": rate} | fields.pop("matrix", {}), **fields)
+
+    systolic = {"kind": "systolic", "rows": rows, "cols": 4, "depth": 1}
+    return {
+        "conv": made(),
+        "im2col": made(matrix={"im2col": False}, weights=room, split_loads=True),
+        "gemm": made(
+            matrix=systolic | {"granularity": "gemm"}, weights=room // 2, sync="interlock"
+        ),
+        "tile": made(matrix=systolic | {"granularity": "tile"}, accumulators=8192),
+        "cores": made(cores=2, among="load", local={"size": 2 * room}),
+        "shared": made(cores=2, among="peer", shared={}, local={"size": room}),
+        "flash": made(flash="fetch", weights=room),
+        "small": made(local={"size": room // 2}, copy={"rank": 2}),
+    }
+
+
 @st.composite
 def machines(draw: st.DrawFn) -> Arch:
     """Any machine."""

@@ -7,6 +7,7 @@ and simulates, and compares all three meanings.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,8 @@ from compiler.pipeline import compile_model, nests, prepared
 from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
-from simmodel.isa import Instruction, Item, Loop
+from simmodel.isa import Instruction, Item, Loop, MatrixInstruction
+from simmodel.isa.base import instructions
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure
 from simmodel.program.assembly import print_program
@@ -190,6 +192,21 @@ class Checked:
 
     compiled: CompileResult
     trace: Trace
+
+
+def weight_types(found: Checked) -> set[str]:
+    """Types of the weights that arrays read."""
+    flat = [i for core in found.compiled.program.cores for i, *_ in instructions(core)]
+    return {i.w.dtype for i in flat if isinstance(i, MatrixInstruction)}
+
+
+def array_cycles(found: Checked, arch: Arch) -> float:
+    """What the instructions of the first core's array take."""
+    return sum(
+        i.cycles(arch) * math.prod(count for _, count in around)
+        for i, around in instructions(found.compiled.program.cores[0])
+        if isinstance(i, MatrixInstruction)
+    )
 
 
 def check(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
-from machines import changed, machine, machines
-from networks import Net, check, feeds_of, reference, refused
+from machines import changed, machines, reading_compressed
+from networks import Net, array_cycles, check, feeds_of, reference, refused, weight_types
 from onnx import numpy_helper
 
 from archgen.models.errors import ModelError
@@ -22,8 +21,6 @@ from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.dtype import holds, microscaled, pack, unpack
 from simmodel.arch.element_types import MX_BITS
 from simmodel.arch.record import Arch
-from simmodel.isa import MatrixInstruction
-from simmodel.isa.base import instructions
 
 RATE = {"fp16": 0.5, "int8": 1.0} | {f"fp16_{kind}": 0.5 for kind in MX_BITS}
 
@@ -92,32 +89,13 @@ def convolutions(kind: str) -> onnx.ModelProto:
     return net.model(net.op("Conv", hidden, net.weight(8, 64, 1, 1)))
 
 
-def scaled(**fields: Any) -> Arch:
-    matrix = {"rate": RATE} | fields.pop("matrix", {})
-    return machine(types=("fp16", "int8"), matrix=matrix, **fields)
-
-
-def kinds(found: Any) -> set[str]:
-    flat = [i for core in found.compiled.program.cores for i, *_ in instructions(core)]
-    return {i.w.dtype for i in flat if isinstance(i, MatrixInstruction)}
-
-
-SYSTOLIC = {"kind": "systolic", "rows": 32, "cols": 4, "depth": 1}
-MACHINES = {
-    "conv": scaled(),
-    "im2col": scaled(matrix={"im2col": False}, weights=16384, split_loads=True),
-    "gemm": scaled(matrix=SYSTOLIC | {"granularity": "gemm"}, weights=8192, sync="interlock"),
-    "tile": scaled(matrix=SYSTOLIC | {"granularity": "tile"}, accumulators=8192),
-    "cores": scaled(cores=2, among="load", local={"size": 32768}),
-    "shared": scaled(cores=2, among="peer", shared={}, local={"size": 16384}),
-    "flash": scaled(flash="fetch", weights=16384),
-}
+MACHINES = reading_compressed(RATE, ("fp16", "int8"), rows=32, room=16384)
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_networks_have_right_answers(name: str) -> None:
     for model, kind in ((network("mxfp4"), "mxfp4"), (convolutions("mxfp6"), "mxfp6")):
-        assert kinds(check(model, MACHINES[name], "fp16")) == {f"fp16_{kind}"}
+        assert weight_types(check(model, MACHINES[name], "fp16")) == {f"fp16_{kind}"}
 
 
 def test_bytes_and_cycles() -> None:
@@ -131,15 +109,8 @@ def test_bytes_and_cycles() -> None:
     assert all(0 <= saved - (moved[2] - each) < 2 * 64 for each in moved[:2])  # whole bursts
     assert all(each.trace.cycles < found[2].trace.cycles for each in found[:2])
     # A cube of 4 x 8 x 8: one block of rows, 12 and 4 of columns, 8 and 12 steps of the depth.
-    cycles = []
-    for each, arch in zip(found, (fast, MACHINES["conv"], plain), strict=True):
-        flat = instructions(each.compiled.program.cores[0])
-        work = (
-            i.cycles(arch) * math.prod(count for _, count in around)
-            for i, around in flat
-            if isinstance(i, MatrixInstruction)
-        )
-        cycles.append(sum(work))
+    machines = fast, MACHINES["conv"], plain
+    cycles = [array_cycles(each, arch) for each, arch in zip(found, machines, strict=True)]
     assert cycles == [12 * 8 + 4 * 12, 2 * (12 * 8 + 4 * 12), 2 * (12 * 8 + 4 * 12)]
 
 
@@ -161,7 +132,7 @@ def test_other_weights_are_read_as_they_are() -> None:
     raw = numpy_helper.to_array(first).copy()
     raw[0, 5] *= 0.9
     first.CopyFrom(numpy_helper.from_array(raw, first.name))
-    assert kinds(check(model, MACHINES["conv"], "fp16")) == {"fp16", "fp16_mxfp4"}
+    assert weight_types(check(model, MACHINES["conv"], "fp16")) == {"fp16", "fp16_mxfp4"}
 
 
 def test_blocks_of_dequantize_linear() -> None:
@@ -172,7 +143,7 @@ def test_blocks_of_dequantize_linear() -> None:
     scales = net.const(2.0 ** random.integers(-9, -5, (2, 32)), np.float32)
     w = net.op("DequantizeLinear", raw, scales, axis=0, block_size=32)
     found = check(net.model(net.op("MatMul", x, w)), MACHINES["conv"], "fp16")
-    assert kinds(found) == {"fp16_mxint8"}
+    assert weight_types(found) == {"fp16_mxint8"}
 
 
 def test_a_network_is_asked_for_with_such_weights(tmp_path: Path) -> None:
@@ -219,4 +190,4 @@ def test_weights_are_rounded_with_the_normalization_behind_them() -> None:
     (values,) = reference(folded, feeds).values()
     np.testing.assert_allclose(values, wanted, 1e-4, 1e-4)
     round_weights(model.graph, "mxfp8")
-    assert kinds(check(model, MACHINES["conv"], "fp16")) == {"fp16_mxfp8"}
+    assert weight_types(check(model, MACHINES["conv"], "fp16")) == {"fp16_mxfp8"}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
-from machines import changed, machine, machines
-from networks import Net, check, refused
+from machines import RATES, changed, machine, machines, reading_compressed
+from networks import Net, array_cycles, check, refused, weight_types
 from onnx import numpy_helper
 
 from archgen.zoo.catalog import ZooError, build
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.record import Arch
-from simmodel.isa import MatrixInstruction
-from simmodel.isa.base import instructions
 
 RATE = {"int8": 1.0, "fp16": 0.5, "int8_2of4": 2.0, "fp16_2of4": 1.0}
 
@@ -56,28 +53,7 @@ def convolutions(*, quantized: bool) -> onnx.ModelProto:
     return net.model(net.op("Conv", hidden, net.weight(8, 24, 1, 1)))
 
 
-def sparse(**fields: Any) -> Arch:
-    matrix = {"rate": RATE} | fields.pop("matrix", {})
-    return machine(types=("int8", "fp16"), matrix=matrix, **fields)
-
-
-def kinds(found: Any) -> set[str]:
-    program = found.compiled.program
-    flat = [i for core in program.cores for i, *_ in instructions(core)]
-    return {i.w.dtype for i in flat if isinstance(i, MatrixInstruction)}
-
-
-SYSTOLIC = {"kind": "systolic", "rows": 8, "cols": 4, "depth": 1}
-MACHINES = {
-    "conv": sparse(),
-    "im2col": sparse(matrix={"im2col": False}, weights=8192, split_loads=True),
-    "gemm": sparse(matrix=SYSTOLIC | {"granularity": "gemm"}, weights=4096, sync="interlock"),
-    "tile": sparse(matrix=SYSTOLIC | {"granularity": "tile"}, accumulators=8192),
-    "cores": sparse(cores=2, among="load", local={"size": 16384}),
-    "shared": sparse(cores=2, among="peer", shared={}, local={"size": 8192}),
-    "flash": sparse(flash="fetch", weights=8192),
-    "small": sparse(local={"size": 4096}, copy={"rank": 2}),
-}
+MACHINES = reading_compressed(RATE, ("int8", "fp16"))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "fp16"])
@@ -86,7 +62,7 @@ def test_pruned_networks_have_right_answers(name: str, dtype: str) -> None:
     quantized = dtype == "int8"
     for model in (perceptron(quantized=quantized), convolutions(quantized=quantized)):
         found = check(model, MACHINES[name], dtype)
-        assert kinds(found) == {f"{dtype}_2of4"}
+        assert weight_types(found) == {f"{dtype}_2of4"}
 
 
 def test_bytes_and_cycles() -> None:
@@ -97,31 +73,25 @@ def test_bytes_and_cycles() -> None:
     with_, without = (check(model, arch, "int8") for arch in machines)
     moved = [f.trace.traffic["dram.read"] for f in (with_, without)]
     assert moved[1] - moved[0] == weights * 3 // 8
-    assert kinds(without) == {"int8"}
+    assert weight_types(without) == {"int8"}
     # A cube of 4 x 8 x 8: one block of rows, 12 and 4 of columns, 8 and 12 steps of the depth; half
     # as many where the depth of a step is twice as long.
-    cycles = []
-    for found, arch in zip((with_, without), machines, strict=True):
-        flat = instructions(found.compiled.program.cores[0])
-        work = (
-            i.cycles(arch) * math.prod(count for _, count in around)
-            for i, around in flat
-            if isinstance(i, MatrixInstruction)
-        )
-        cycles.append(sum(work))
+    cycles = [
+        array_cycles(found, arch) for found, arch in zip((with_, without), machines, strict=True)
+    ]
     assert cycles == [12 * 4 + 4 * 6, 12 * 8 + 4 * 12]
     assert with_.trace.cycles < without.trace.cycles
 
 
 def test_weights_that_are_sparse_the_other_way_are_dense() -> None:
     found = check(perceptron(quantized=True, axis=1), MACHINES["conv"], "int8")
-    assert kinds(found) == {"int8"}
+    assert weight_types(found) == {"int8"}
     model = perceptron(quantized=True)
     first = next(t for t in model.graph.initializer if t.dims == [64, 96])
     raw = numpy_helper.to_array(first).copy()
     raw[0, 0] = raw[1, 0] = raw[2, 0] = 1
     first.CopyFrom(numpy_helper.from_array(raw, first.name))
-    assert kinds(check(model, MACHINES["conv"], "int8")) == {"int8", "int8_2of4"}
+    assert weight_types(check(model, MACHINES["conv"], "int8")) == {"int8", "int8_2of4"}
 
 
 def test_weights_that_stay_are_read_in_whole_blocks() -> None:
@@ -129,7 +99,7 @@ def test_weights_that_stay_are_read_in_whole_blocks() -> None:
     small = {"kind": "cube", "rows": 1, "cols": 4, "depth": 1, "granularity": "gemm"}
     arch = machine(
         local={"size": 32768, "banks": 1, "bank_width": 4}, accumulators=8192, copy={"rank": 1},
-        matrix=small | {"rate": RATE | {"fp32": 0.5}},
+        matrix=small | {"rate": RATES | {"int8_2of4": 4.0}},
         vector={"lanes": 1, "rank": 1, "window": False},
     )  # fmt: skip
     check(convolutions(quantized=True), arch, "int8")
