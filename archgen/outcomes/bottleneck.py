@@ -12,6 +12,7 @@ answer where what was waited for worked as long: DRAM, or vector engines.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,8 +81,9 @@ def verdict(row: Row) -> Verdict:
     held, bound = row.get("held_by"), row.get("bound_by")
     known = [each for each in (held, bound) if isinstance(each, str) and each in LIMITS]
     cause = next((each for each in known if each in row or each == bound), "")
-    column = next(name for name in (cause, "bound_share", "of_bound") if name in (*row, "of_bound"))
-    share = number(row, column, 0.0) if cause else 0.0
+    shares = (number(row, name) for name in (cause, "bound_share", "of_bound"))
+    # The frame of an older study has no `bound_share`.
+    share = next((each for each in shares if cause and not math.isnan(each)), 0.0)
     return Verdict(cause, share, row.get("status") == ESTIMATED or cause not in known[:1])
 
 

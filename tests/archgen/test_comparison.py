@@ -300,11 +300,14 @@ def machine(banks: int) -> Arch:
     return arch.model_copy(update={"name": f"banks-{banks}"})
 
 
-def row(banks: int, ms: float, area: float, model: str = "net", **more: Any) -> Row:
+def row(
+    banks: int, ms: float, area: float, model: str = "net", of_bound: float = 0.9, **more: Any
+) -> Row:
     return {
         "arch": f"banks-{banks}", "family": "mcu-npu", "model": model, "batch": 1, "dtype": "int8",
         "status": "ok", "latency_ms": ms, "throughput_ips": 1000 / ms, "area_mm2": area,
-        "bound_by": "bandwidth", "held_by": "bandwidth", "of_bound": 0.9, "verified": True,
+        "bound_by": "bandwidth", "held_by": "bandwidth", "verified": True,
+        "of_bound": of_bound, "bound_share": of_bound,
         "arch.memories.local.banks": banks, **more,
     }  # fmt: skip
 
@@ -374,7 +377,12 @@ def test_over_several_networks_machines_that_lack_one_are_left_out() -> None:
 
 
 def test_what_holds_a_machine_up_is_said_of_each_of_a_few_networks_as_its_run_says() -> None:
-    host = {"bound_by": "host", "held_by": "host", "of_bound": 0.7}
+    host = {
+        "bound_by": "host",
+        "held_by": "host",
+        "of_bound": 0.7,
+        "bound_share": None,
+    }  # an older study
     every = [row(2, 4.0, 1.0), row(2, 1.0, 1.0, "kws", **host)]
     every += [row(2, 0.5, 1.0, f"n{i}") for i in range(2)]
     three = "DRAM traffic takes 90 % of the time on net; the host takes 70 % of the time on kws; "
