@@ -45,7 +45,7 @@ _MOST = 5
 @click.option(
     "--on", callback=reads(names_of), metavar="COLUMNS",
     help="Columns by which points are the same; model,batch compares machines.  "
-    "[default: all that identify a point]",
+    "[default: all that identify a point, but for options of passes that differ between studies]",
 )  # fmt: skip
 @click.option(
     "--threshold", callback=reads(share_of), metavar="SHARE", default="1%", show_default=True,
@@ -148,6 +148,7 @@ def _as_plain(found: StudyComparison) -> dict[str, Any]:
         "against": {
             each.name: {
                 "geometric_means": each.means,
+                "options_apart": found.options_apart(each),
                 "only_baseline": plain_rows(pd.DataFrame(each.only_before)),
                 "only_here": plain_rows(pd.DataFrame(each.only_after)),
             }
@@ -228,6 +229,7 @@ def lines(found: StudyComparison) -> list[str]:
             more = f" and {len(keys) - _MOST} more" if len(keys) > _MOST else ""
             said += [f"only in {where}: {names}{more}"] if keys else []
         start = f"{each.name}: " if many else ""
+        said += [f"{start}{apart}" for apart in found.options_apart(each)]
         said.append(f"{start}{_counted(each) if each.pairs else _no_overlap_line(found, each)}")
     if any(pair.verdict == "mixed" for pair in found.pairs):
         said.append("mixed: of latency, energy and interval one is better and one is worse")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 import onnx
@@ -45,6 +45,7 @@ from archgen.studies.prepare import Prepared
 from archgen.studies.run import beside
 from archgen.toolchain import Request, compile_best, compile_options, explanation
 from compiler import api
+from simmodel.arch.base import ElementType
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 from simmodel.machine.run import traced
@@ -155,7 +156,10 @@ _PATH = click.Path(path_type=Path)
 @click.argument("arch", metavar="ARCH", required=False)
 @click.option("-m", "--model", help="Network: zoo name or .onnx file.")
 @click.option("-b", "--batch", type=click.IntRange(1), help="Default: what the file fixes, else 1.")
-@options.dtype_option
+@click.option(
+    "--dtype", type=click.Choice(get_args(ElementType)),
+    help="Element type of the network [default: the architecture's first].",
+)  # fmt: skip
 @options.host_option
 @options.dim_option(
     options.one_shape, "; of a range such as sequence=1..512 the program takes any", ranges=True
@@ -356,7 +360,7 @@ def _show_run(best: api.Best, point: Point, shown: _Shown) -> None:
         return
     made = explanation(best, trace, machine, point.dtype, point.scheduling)
     row = rows.metrics_row(measure(trace, program, machine), program, machine)
-    row |= rows.bound_row(made.bound, trace.cycles)
+    row |= rows.bound_row(made.bound, trace.cycles, machine)
     row |= rows.waterfall_row(made.waterfall, trace.cycles)
     held = verdict(row | bottleneck_row(row))
     if point.scheduling.tree is not None:

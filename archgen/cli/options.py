@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import click
 
 from archgen.lint import RULES
 from archgen.models.extents import Extents, SizeRange, extents
 from archgen.schema.tree import attempted, guess
-from simmodel.arch.base import ElementType
 from simmodel.arch.units import parse_bytes
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -254,10 +253,6 @@ set_option = click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", callback=reads_each(_set_value, tuple),
     help="Make an input of an ONNX file a constant, where sizes depend on its value: a number or "
     "[2,3]. May be repeated; -m net.onnx:NAME=VALUE says the same.",
-)  # fmt: skip
-dtype_option = click.option(
-    "--dtype", type=click.Choice(get_args(ElementType)),
-    help="Element type of the network [default: the architecture's first].",
 )  # fmt: skip
 extension_option = click.option(
     "--extension", "extensions", multiple=True, type=click.Path(dir_okay=False),

@@ -43,7 +43,10 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
     "-b", "--batch", "batches", callback=options.reads(options.batches_of), metavar="BATCHES",
     help="Batch sizes, separated by commas; default: what the file fixes, else 1.",
 )  # fmt: skip
-@options.dtype_option
+@click.option(
+    "--dtype", callback=options.reads(options.names_of), metavar="TYPES",
+    help="Element types of the network, separated by commas [default: each architecture's first].",
+)  # fmt: skip
 @click.option(
     "--verify/--no-verify", default=True,
     help="Execute the instructions and compare with ONNX Runtime.",
@@ -112,8 +115,8 @@ def study(
     archgen study soma-edge --model net.onnx --dim sequence=128,512 --dtype int8
     archgen study soma-edge --model resnet50 --fusion none,line,optimal
 
-    Several values of --batch, --dim, --fusion, --halo, --objective, --effort or --pass, separated
-    by commas, are compared: a point for each combination.
+    Several values of --batch, --dtype, --dim, --fusion, --halo, --objective, --effort or --pass,
+    separated by commas, are compared: a point for each combination.
 
     Exit code 0: every point has an answer, also "does not fit" and "unsupported". 1: a point
     failed or its outputs are wrong. 2: wrong input. 4: a budget is broken. 5: one is about

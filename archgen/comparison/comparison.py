@@ -7,7 +7,7 @@ them two machines are compared network by network. `out` is a folder and `out:ed
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -19,7 +19,7 @@ import pandas as pd
 
 from archgen.comparison.differences import Pair, pair
 from archgen.outcomes.frame import Record, records
-from archgen.outcomes.points import BUCKET, DIMENSION
+from archgen.outcomes.points import BUCKET, DIMENSION, SWITCH
 from archgen.scheduling import DEFAULT
 from archgen.schema.tree import guess
 from archgen.studies.design import StudyError
@@ -74,6 +74,17 @@ def _machines_of(name: str, study: Study, patterns: Sequence[str]) -> ComparedSt
         archs=tuple(arch for arch in study.archs if arch.name in kept),
     )
     return ComparedStudy(name, chosen, len(kept) == 1)
+
+
+def _apart(columns: Sequence[str], sides: Sequence[tuple[Sequence[Record], str]]) -> Iterator[str]:
+    """`effort is 0 in before and 1 in after`, for each of `columns`; sides are rows and names."""
+    for column in columns:
+        values = []
+        for keys, name in sides:
+            found = _values(keys, column)
+            more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+            values.append(f"{', '.join(found[:_MOST])}{more} in {name}")
+        yield f"{column} is {' and '.join(values)}"
 
 
 def separating(before: Sequence[Record], after: Sequence[Record]) -> tuple[str, ...]:
@@ -134,15 +145,14 @@ class StudyComparison:
         sides = ((each.only_before, self.baseline), (each.only_after, each.name))
         if empty := [f"{name} has no points" for keys, name in sides if not keys]:
             return " and ".join(empty)
-        said = []
-        for column in separating(each.only_before, each.only_after):
-            values = []
-            for keys, name in sides:
-                found = _values(keys, column)
-                more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
-                values.append(f"{', '.join(found[:_MOST])}{more} in {name}")
-            said.append(f"{column} is {' and '.join(values)}")
+        said = _apart(separating(each.only_before, each.only_after), sides)
         return "; ".join(said) or "each value is in both, but no point has all of them in both"
+
+    def options_apart(self, each: Against) -> list[str]:
+        """Options of passes that differ between the sides of pairs, which were found without."""
+        sides = [pair.before for pair in each.pairs], [pair.after for pair in each.pairs]
+        options = [name for name in separating(*sides) if name.startswith(SWITCH)]
+        return [*_apart(options, [(sides[0], self.baseline), (sides[1], each.name)])]
 
     def _repr_html_(self) -> str:
         html: str = self.frame.to_html(index=False)
@@ -177,7 +187,8 @@ def compare(
         studies: studies, their folders, or machines of them (`out:edge`); the first is the
             baseline.
         on: columns that say which points are the same; default: all that identify a point, less
-            `arch` where each side is one machine that was named. Without it machines are compared.
+            `arch` where each side is one machine that was named, and options of passes of which
+            each side has one value. Without `arch` machines are compared.
         threshold: relative changes up to this count as none.
 
     Raises:
@@ -211,7 +222,10 @@ def _against(
 def _key_columns(on: Sequence[str] | None, sides: Sequence[ComparedStudy]) -> tuple[str, ...]:
     known = list(dict.fromkeys(str(name) for side in sides for name in side.study.frame))
     if on is None:
-        options = [name for name in known if name.startswith((DIMENSION, BUCKET, "pass."))]
+        frames = [side.study.frame for side in sides]
+        alike = {n for n in known if all(n not in f or f[n].nunique(False) < 2 for f in frames)}
+        options = [name for name in known if name.startswith((DIMENSION, BUCKET))]
+        options += [n for n in known if n.startswith(SWITCH) and n not in alike]
         machines = all(side.one_machine for side in sides)
         usual = [name for name in IDENTITY if name != "arch" or not machines]
         return tuple(name for name in (*usual, *options) if name in known)
@@ -233,7 +247,7 @@ def _points(side: ComparedStudy, columns: Sequence[str]) -> Points:
     for row in records(side.study.frame):
         one, _ = found.setdefault(key(row), (row, []))
         if one is not row:
-            starts = (DIMENSION, BUCKET, "pass.", "arch.")
+            starts = (DIMENSION, BUCKET, SWITCH, "arch.")
             names = [name for name in one if name in IDENTITY or name.startswith(starts)]
             differ = [name for name in names if str(one[name]) != str(row[name])]
             same = ", ".join(f"{name}={one.get(name)}" for name in columns)

@@ -277,11 +277,6 @@ class LintedMachine:
             for engine in self.arch.copy_.values()
         )
 
-    @staticmethod
-    def far_name(role: str) -> str:
-        """A memory off chip in a sentence."""
-        return "DRAM" if role == "dram" else role
-
     def far_moved(self, far: str) -> float:
         """Bytes per cycle that the copy engines of all cores move from and to a memory off chip at
         most."""

@@ -55,7 +55,7 @@ def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
         return []
     guessed = EstimateError.of(records(frame)) if estimated.is_estimated(frame) else None
     best = [*_best(found, guessed), *_first_in_flight(found), *_smaller(found)]
-    return [*best, *_limit(found[0], archs), *_unseen(found, every, guessed)]
+    return [*best, *_limit(found[0]), *_unseen(found, every, guessed)]
 
 
 def compared_machines(frame: Frame) -> list[ComparedMachine]:
@@ -190,14 +190,12 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
         yield f"Less area costs time: {chosen.name} has {saved} and takes {_more(slower)}."
 
 
-def _limit(first: ComparedMachine, archs: Mapping[str, Arch]) -> Iterator[str]:
+def _limit(first: ComparedMachine) -> Iterator[str]:
     longest = sorted(first.best, key=lambda name: -number(first.best[name], "latency_ms"))
     known = named_verdicts([(name, first.held[name]) for name in longest])
     if known:
         where = " on {}" * (len(longest) > 1)
         said = "; ".join(each.sentence + where.format(name) for name, each in known)
-        if first.name in archs and archs[first.name].memories.dram.on_chip:
-            said = said.replace("DRAM", "on-chip memory")
         yield f"What holds {first.name} up: {said}."
 
 

@@ -70,8 +70,7 @@ class Verdict:
     def sentence(self) -> str:
         """`DRAM traffic takes 92 % of the time`; a loss has its share of the engines' time."""
         time = "the estimated time" if self.estimated else "the time"
-        moved = "DRAM's time" if self.cause.startswith("moved_") else time
-        whose = "the matrix engines' time" if self.cause.startswith(_PARTS) else moved
+        whose = "the matrix engines' time" if self.cause.startswith(_PARTS) else time
         return f"{LIMITS[self.cause].phrase} takes {100 * self.share:.0f} % of {whose}"
 
 
@@ -102,7 +101,7 @@ def named_verdicts(found: Sequence[tuple[str, Verdict]]) -> list[tuple[str, Verd
 
 def holder(arch: Arch) -> str:
     """The memory on chip that holds what passes between layers."""
-    return "local" if arch.memories.shared is None else "shared"
+    return "shared" if "shared" in arch.memories.srams() else "local"
 
 
 def part_of(working_set: float, arch: Arch) -> float:

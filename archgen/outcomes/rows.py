@@ -42,13 +42,14 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
     return row
 
 
-def bound_row(bound: api.Attainable | None, cycles: int) -> Row:
+def bound_row(bound: api.Attainable | None, cycles: int, arch: Arch) -> Row:
     """The columns of the bound that knows the machine, of a run of `cycles`; none without one."""
     if bound is None:
         return {}
     total, name = max(1, cycles), bound.resource
     reached = {"of_bound": bound.cycles / total, "bound_share": bound.by[name] / total}
-    return {"bound_cycles": bound.cycles, "bound_by": name, **reached}
+    by = "shared" if name == "bandwidth" and arch.memories.dram.on_chip else name
+    return {"bound_cycles": bound.cycles, "bound_by": by, **reached}
 
 
 def waterfall_row(found: Waterfall, cycles: int) -> Row:

@@ -145,7 +145,7 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     for role, peak in arch.far_rates.items():
         both = ("read", "write") if role == "dram" else ("read",)
         if far := {way: own[f"{role}.{way}"] for way in both if f"{role}.{way}" in own}:
-            panels.append(("DRAM" if role == "dram" else role, far, peak))
+            panels.append((arch.memories.far_name(role), far, peak))
     idle = []
     for name, moved in own.items():
         link = name.removeprefix("link.")

@@ -69,12 +69,14 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
-    flash = any("flash" in archs[str(row["arch"])].far_rates for row in rows)
+    memories = [archs[str(row["arch"])].memories for row in rows]
+    flash = any(each.flash is not None for each in memories)
+    usual = not flash and {each.far_name("dram") for each in memories} <= {"DRAM"}
     columns = min(panels.COLUMNS, len(grid))
     for panel in grid[::columns]:
         panel.set_ylabel("rate [GMAC/s]")
     for panel in grid[-columns:]:
-        panel.set_xlabel("intensity [MAC / byte]" if flash else "intensity [MAC / DRAM byte]")
+        panel.set_xlabel("intensity [MAC / DRAM byte]" if usual else "intensity [MAC / byte]")
     titles = ", ".join(axis.title for axis in swept)
     keys = [Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()]
     keys += [Line2D([], [], label="by bytes of flash, not DRAM", **_FLASH_LINE)] * flash

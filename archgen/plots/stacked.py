@@ -65,12 +65,8 @@ _LABELS = {
     "matrix_busy": "busy",
     "stall_no_work": "no work",
     "stall_engine": "waits: other engine",
-    "stall_core": "waits: barriers",
+    "stall_core": "waits: barriers, host",
     "work_start_ups": "start-ups",
-    "moved_again": "DRAM: again",
-    "moved_compulsory": "DRAM: compulsory",
-    "moved_overhead": "DRAM: overhead",
-    "moved_idle": "DRAM: idle",
 }
 _STALLS = {f"stall_{cause}": colour for cause, colour in style.CAUSES.items()}
 _ENGINES = {"matrix_busy": style.BUSY} | _STALLS
@@ -81,10 +77,12 @@ _SHARES_BAR, _SHARES_ROW = 0.31, 0.68
 """Inches of one bar of a row, and the share of the row that its bars take."""
 
 
-def _time_keys(columns: Mapping[str, str]) -> list[Any]:
-    """What colours of parts of the time mean."""
-    names = {name: name.replace("stall_", "waits: ").replace("work_", "") for name in columns}
-    return [*keys({_LABELS.get(n, names[n].replace("_", " ")): c for n, c in columns.items()})]
+def _time_keys(columns: Mapping[str, str], far: str = "") -> list[Any]:
+    """What colours of parts of the time mean; `far` is what bytes were moved from and to."""
+    starts = {"stall": "waits: ", "work": "", "moved": f"{far}: "}
+    split = ((name, *name.split("_", 1)) for name in columns)
+    names = {n: _LABELS.get(n, starts.get(a, a) + b.replace("_", " ")) for n, a, b in split}
+    return [*keys({names[name]: colour for name, colour in columns.items()})]
 
 
 def _runs(panel: Panel) -> Iterable[tuple[int, Record]]:
@@ -115,7 +113,9 @@ def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> F
     text = saying("What holds points up", findings.what_holds(points_with_labels(frame, archs)))
     flash = frame.columns.isin([*_FLASH]).any()
     bars = (_MATRIX, _DRAM, _FLASH) if flash else (_MATRIX, _DRAM)
-    order = "matrix, DRAM, flash" if flash else "matrix engines above, DRAM below"
+    used = [archs[name].memories.far_name("dram") for name in frame["arch"] if name in archs]
+    far = " or ".join(dict.fromkeys(used)) or "DRAM"
+    order = f"matrix, {far}, flash" if flash else f"matrix engines above, {far} below"
     x = f"share of time [%]: {order}"
     figure, grid = bar_figure(frame, archs, text, x, _SHARES_BAR * len(bars))
     pitch = _SHARES_ROW / len(bars)
@@ -130,9 +130,8 @@ def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> F
     parts = [name for own in bars for name in own if name in frame]
     seen = {name for name in parts if (frame[name] > 0).any()}
     columns = {n: c for n, c in (_MATRIX | _DRAM).items() if not seen.isdisjoint((n, f"flash_{n}"))}
-    legend(
-        figure, [*_time_keys(columns), Line2D([], [], color=style.INK, lw=2, label="bound")], most=5
-    )
+    bound = Line2D([], [], color=style.INK, lw=2, label="bound")
+    legend(figure, [*_time_keys(columns, far.replace(" memory", "")), bound], most=5)
     return figure
 
 
@@ -222,16 +221,16 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     Each row holds one thin bar for each on-chip memory of its machine, up to the peak of the worst
     core, pale up to the size. Schedules fill what there is, so the peak does not say what a network
     needs: that does the diamond, the part of `working_set_bytes` in each shared memory, else in
-    each core's local memory. On the right, DRAM traffic over `compulsory_bytes`: from 1 on upwards,
-    what was spilled or loaded again for want of memory.
+    each core's local memory. On the right, traffic of DRAM, or of what is in its place, over
+    `compulsory_bytes`: from 1 on upwards, what was spilled or loaded again for want of memory.
     """
-    machines = [archs[name].memories.on_chip() for name in dict.fromkeys(frame["arch"])]
+    machines = [archs[name].memories.srams() for name in dict.fromkeys(frame["arch"])]
     present = [role for role in style.MEMORIES if any(role in machine for machine in machines)]
     height = max(0.36, _MEMORY_BAR * max(map(len, machines)))
     again = findings.extent(
         points_with_labels(frame, archs),
         lambda row: figure_of(row, DRAM) / (number(row, "compulsory_bytes") or math.nan),
-        " ×", "moves {} the least bytes of DRAM",
+        " ×", "moves {} the least bytes",
     )  # fmt: skip
     figure, grid = bar_figure(frame, archs, saying("Memory on chip", again), "bytes", height)
     needs = [
@@ -247,7 +246,7 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         axes.xaxis.set_major_formatter(lambda value, _: show_bytes(value))
         for place, row in _runs(panel):
             _draw_memories(axes, place, row, archs[str(row["arch"])])
-            _write_need(axes, place, row)
+            _write_need(axes, place, row, archs[str(row["arch"])])
     signs = [
         Line2D([], [], **_END, label="size of one"),
         Line2D([], [], **_SET, label="working set, its part in one"),
@@ -257,12 +256,13 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
 
 
 def _draw_memories(axes: Axes, place: int, row: Record, arch: Arch) -> None:
-    memories, start = arch.memories.on_chip(), axes.get_xlim()[0]
+    memories, start = arch.memories.srams(), axes.get_xlim()[0]
     roles = [role for role in style.MEMORIES if role in memories]
     height = 0.8 / len(roles)
     for index, role in enumerate(roles):
         at = place - 0.4 + height * (index + 0.5)
-        size, peak = memories[role].size, number(row, f"peak_{role}_bytes")
+        column = "dram" if role == "shared" and arch.memories.dram.on_chip else role
+        size, peak = memories[role].size, number(row, f"peak_{column}_bytes")
         axes.barh(at, size - start, left=start, height=height * 0.8, color=style.PALE, alpha=0.45)
         if peak > start:
             bar = filled(style.MEMORIES[role])
@@ -272,7 +272,7 @@ def _draw_memories(axes: Axes, place: int, row: Record, arch: Arch) -> None:
             axes.plot([part_of(number(row, "working_set_bytes"), arch)], [at], **_SET)
 
 
-def _write_need(axes: Axes, place: int, row: Record) -> None:
+def _write_need(axes: Axes, place: int, row: Record, arch: Arch) -> None:
     """Right of a row: the working set, and how often what must cross DRAM's pins did so."""
     lines = []
     need, least = number(row, "working_set_bytes"), number(row, "compulsory_bytes")
@@ -280,5 +280,5 @@ def _write_need(axes: Axes, place: int, row: Record) -> None:
         lines.append(f"working set {show_bytes(need)}")
     moved = figure_of(row, DRAM)
     if least > 0 and not math.isnan(moved):
-        lines.append(f"DRAM traffic × {moved / least:.3g}")
+        lines.append(f"{arch.memories.far_name('dram')} traffic × {moved / least:.3g}")
     write_at_edge(axes, place, "\n".join(lines), color=style.MUTED)

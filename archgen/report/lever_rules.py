@@ -146,8 +146,9 @@ def _conflict(role: str, account: Account) -> Verdict:
 
 def _cores(account: Account) -> Verdict:
     # Twice the cores at most halve the time that engines compute; DRAM stays.
+    far = account.point.arch.memories.far_name("dram")
     return min(account.compute / 2, 1 - account.dram), (
-        f"the busiest compute engines work {percent(account.compute)} of the time; DRAM's bytes "
+        f"the busiest compute engines work {percent(account.compute)} of the time; bytes of {far} "
         f"take {percent(account.dram)} of it at its peak rate"
     )
 
@@ -292,8 +293,9 @@ RULES = (
     LeverRule("twice the cores", _double("cores"), _cores,
          "half of the time that the busiest compute engines work; DRAM remains", _never),
     LeverRule("a host twice as quick, at half the latency",
-         _times({"host.compute": 2, "host.bandwidth": 2, "host.latency": 0.5,
-                 "host.per_inference": 0.5}),
+         _times({"host.compute": 2, "host.latency": 0.5, "host.per_inference": 0.5}),
+         partial(_host_verdict, 0.5), f"half of {_HOST}"),
+    LeverRule("twice the bandwidth of the host", _double("host.bandwidth"),
          partial(_host_verdict, 0.5), f"half of {_HOST}"),
     LeverRule("the host's operators on the machine", None, partial(_host_verdict, 1),
          _HOST),

@@ -108,7 +108,7 @@ def _memory(points: Sequence[PointView]) -> Iterator[str]:
     for point in done:
         need, arch = point.get("working_set_bytes"), point.arch
         sets.setdefault(point.workload, []).append(need)
-        less += part_of(need, arch) > arch.memories.on_chip()[holder(arch)].size
+        less += part_of(need, arch) > arch.memories.srams()[holder(arch)].size
     if sets:
         amounts = listed([f"{_span(own, show_bytes)} of {name}" for name, own in sets.items()], 4)
         text = f"Working sets (the most bytes of results that are needed at once): {amounts}"

@@ -44,7 +44,8 @@ def machines_sheet(ranking: Ranking) -> sheets.Sheet:
         values("Per joule", lambda s: s.per_joule, "", f"samples per joule {against}", cell=ratio),
         values("Area", lambda s: s.area, "mm²"),
         values("Peak", lambda s: peaks(s.arch).tops[s.arch.types[0]], "TOPS"),
-        values("DRAM", lambda s: s.arch.dram_peak * s.arch.clock / 1e9, "GB/s", "peak"),
+        values("DRAM", lambda s: math.nan if s.arch.memories.dram.on_chip
+               else s.arch.dram_peak * s.arch.clock / 1e9, "GB/s", "peak"),
         values("On chip", lambda s: peaks(s.arch).on_chip / 1024, "KiB", cell=count),
         values("Clock", lambda s: s.arch.clock / 1e9, "GHz"),
         values("Node", lambda s: s.arch.energy.node or math.nan, "nm"),

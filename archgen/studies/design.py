@@ -117,7 +117,7 @@ class Design:
 
 def designed(
     archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
-    batches: Several[int] | None = None, dtype: str | None = None,
+    batches: Several[int] | None = None, dtype: Several[str] | None = None,
     options: StudyOptions = StudyOptions(),
 ) -> Design:  # fmt: skip
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
@@ -151,7 +151,7 @@ def designed(
         else:
             forms = ((shape.dims, said, samples, shape.ranges) for shape in sizes)
             workloads += [Workload(fspath(spec), good, *form) for form in forms]
-    dtypes = (dtype,) if dtype else ()
+    dtypes = tuple(dict.fromkeys([dtype] if isinstance(dtype, str) else dtype or ()))
     mistakes += [*unclear, *_no_dtypes(machines, dtypes), *_no_samples(workloads), *wrong]
     if mistakes:
         _, unopened = _contents(workloads, None)

@@ -26,6 +26,7 @@ from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
+from archgen.models.weights import weight_format
 from archgen.outcomes import rows
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row
 from archgen.outcomes.estimated import ESTIMATED
@@ -45,9 +46,12 @@ from archgen.studies.store import StudyScheduleCache
 from archgen.toolchain import STANDARD, Compiled, MeasuredSchedule, Request, Toolchain
 from compiler import api
 from simmodel.arch.dtype import Array
+from simmodel.arch.element_types import MX
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, Impossible, NoSuchRow
 from simmodel.execute import Skip
+from simmodel.metrics import products
+from simmodel.program.program import Program
 from simmodel.trace import Trace
 from simmodel.waterfall import waterfall
 
@@ -108,7 +112,7 @@ class Workbench:
         )  # fmt: skip
         compiled, compile_s = _timed(lambda: self._compiled(request, point))
         program = compiled.program
-        notes = [model.note, _products_elsewhere(compiled)]
+        notes = [model.note, _unread_format(point, program), _products_elsewhere(compiled)]
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:
@@ -133,7 +137,7 @@ class Workbench:
             arch, trace.cycles, lambda other: tools.simulate(program, other).cycles
         )
         row |= rows.traffic_row(trace, program, arch)
-        row |= rows.bound_row(compiled.bound, trace.cycles)
+        row |= rows.bound_row(compiled.bound, trace.cycles, arch)
         row |= rows.waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
@@ -321,6 +325,19 @@ class Workbench:
         return replace(verdict, quantization_error=quantization_error(outputs, exact))
 
 
+def _unread_format(point: Point, program: Program) -> str:
+    """That the format in which the weights are asked for saves nothing, and where it would."""
+    arch, (_, kind) = point.arch, weight_format(point.model)
+    if not kind or any(made.w.dtype.endswith(kind) for made, _ in products(program)):
+        return ""
+    said = f"weights={kind} only rounds weights, which are read as those of {point.dtype}"
+    able = {base: name for name, base in MX.items() if name.endswith(kind)}
+    if not any(map(arch.matrix.peak, able.values())):
+        return f"{said}: matrix.rate of {arch.name} has no {' or '.join(able.values())}"
+    known = " or ".join(base for base, name in able.items() if arch.matrix.peak(name))
+    return f"{said}: {arch.name} reads {kind} in networks of {known}, in whole blocks of 32"
+
+
 def _products_elsewhere(compiled: Compiled) -> str:
     """Which products the host computes and why: it is far slower at them than a matrix engine."""
     host = compiled.report.get("host", ())
@@ -470,7 +487,7 @@ class EstimateBench:
             "latency_ms": milliseconds,
             "throughput_ips": throughput,
             "host_ops": found.host_ops,
-            **rows.bound_row(found.bound, round(found.cycles)),
+            **rows.bound_row(found.bound, round(found.cycles), arch),
             **rows.area_row(costs.area),
         }
         joules = None

@@ -41,7 +41,7 @@ Observer = Callable[[Outcome, int, int], None]
 
 def study(
     archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
-    batches: Several[int] | None = None, dtype: str | None = None, *,
+    batches: Several[int] | None = None, dtype: Several[str] | None = None, *,
     options: StudyOptions = StudyOptions(), running: Running = Running(),
     observe: Observer | None = None, tools: Toolchain = STANDARD, **fields: Any,
 ) -> Study:  # fmt: skip
@@ -51,7 +51,7 @@ def study(
         archs: architecture files, patterns, names or loaded `Arch`; one or a list, as all below.
         models: zoo names (`resnet50`, `resnet50:image=160`) or paths of ONNX files.
         batches: samples in one inference; default: what each model's file fixes, else 1.
-        dtype: element type; default: the first of each architecture.
+        dtype: element types; default: the first of each architecture.
         options: schedules to compare, checks, extensions, sizes and roles of inputs.
         running: worker processes, the folder for results, bounds, plots and traces.
         observe: called after each point.
@@ -224,7 +224,7 @@ of them."""
 
 def estimate(
     archs: Several[Named | Arch | Variant], models: Several[Named | Workload],
-    batches: Several[int] | None = None, dtype: str | None = None, *, best: int = 0,
+    batches: Several[int] | None = None, dtype: Several[str] | None = None, *, best: int = 0,
     options: StudyOptions = StudyOptions(), running: Running = Running(),
     observe: Observer | None = None, tools: Toolchain = STANDARD, **fields: Any,
 ) -> Study:  # fmt: skip

@@ -165,6 +165,11 @@ class Memories(FrozenModel):
         """Role -> memory for what lies off chip."""
         return {"dram": self.dram} | ({} if self.flash is None else {"flash": self.flash})
 
+    def far_name(self, role: str) -> str:
+        """One of these in a sentence, and what is in the place of DRAM by what it is."""
+        own = "shared memory" if self.dram.on_chip else "DRAM"
+        return own if role == "dram" else role
+
     def roles(self) -> tuple[str, ...]:
         """Roles of all memories that exist."""
         return (*self.off_chip(), *self.on_chip())

@@ -14,6 +14,7 @@ import traceback
 import warnings
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from runpy import run_module
 
 import onnx_ir as ir
 import pytest
@@ -139,6 +140,15 @@ def test_an_internal_error_is_one_line_and_a_file(
     assert "error: internal error in pass fold-bias (apply) on node 'a' (Add): KeyError" in said
     assert f"please report it with {path}" in said and "Traceback" not in said
     assert "command: archgen compile" in path.read_text()
+
+
+def test_the_package_runs_as_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["archgen", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        run_module("archgen", run_name="__main__")
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("archgen ")
 
 
 def test_public_names_are_documented_functions_and_classes() -> None:

@@ -130,6 +130,18 @@ def test_two_machines_are_compared_by_the_columns_given() -> None:
     assert found.frame.loc[0, "latency_ms_ratio"] == 0.25
 
 
+def test_points_of_studies_that_differ_in_an_option_of_a_pass_are_pairs() -> None:
+    switch = "pass.skip_masked.enabled"
+    before, off = point(), point(cycles=2000, **{switch: False})
+    found = compared(of(before), of(off))
+    assert [pair.verdict for pair in found.pairs] == ["worse"]
+    said = f"{switch} is not given in study 1 and False in study 2"
+    assert said in lines(found)
+    # Of a study that has several values of it, it tells points apart.
+    both = compared(of(point(**{switch: False})), of(off, point(**{switch: True})))
+    assert len(both.pairs) == 1 and not both.options_apart(both.against[0])
+
+
 def test_the_frame_has_a_row_for_each_pair() -> None:
     frame = compared(of(point()), of(point(cycles=500))).frame
     row = frame.iloc[0]

@@ -74,6 +74,7 @@ def test_what_the_host_does_before_an_inference_is_its_time(tmp_path: Path) -> N
     assert own.share("host") > 0.5
     assert changes[0].title == "a host twice as quick, at half the latency"
     assert changes[0].gain == pytest.approx(own.share("host") / 2, abs=0.05)
+    assert "host.bandwidth" not in changes[0].fields, "which gains nothing here"
     assert "the host's operators on the machine" not in [lever.title for lever in changes]
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
-from host_only import HOST_ONLY, prints, python, small_model
+from host_only import HOST_ONLY, invoke, prints, python, refused, small_model
 from role_nets import LEFT_OVER, STREAMING, net, saved
 
 import archgen
@@ -130,6 +130,24 @@ def test_roles_reach_the_run_and_are_part_of_what_a_point_is(tmp_path: Path) -> 
 def test_a_type_that_one_machine_lacks_is_an_answer(tmp_path: Path) -> None:
     frame = study([FP16, INT8], [model(tmp_path)], dtype="fp16", tools=HOST_ONLY).frame
     assert frame["status"].tolist() == ["ok", "unsupported"]
+
+
+def test_several_types_are_a_point_each(tmp_path: Path) -> None:
+    archs, types = [FP16, INT8], ["fp16", "int8", "fp16"]
+    frame = study(archs, [model(tmp_path)], dtype=types, tools=HOST_ONLY).frame
+    assert frame["dtype"].tolist() == ["fp16", "int8"] * 2
+    assert frame["status"].tolist() == ["ok", "ok", "unsupported", "ok"]
+    asked = ("study", *archs, "-m", model(tmp_path), "--dry-run", "--dtype")
+    assert "4 points" in invoke(*asked, "int8,fp16").output
+    assert "dtype fp8: none of these" in refused(*asked, "int8,fp8")
+
+
+def test_a_format_of_weights_that_no_product_reads_is_said(tmp_path: Path) -> None:
+    spec = f"{model(tmp_path)}:weights=mxfp6"
+    notes = study([FP16, "cloud-ai-100-like"], [spec], tools=HOST_ONLY).frame["note"]
+    said = "weights=mxfp6 only rounds weights, which are read as those of fp16"
+    assert f"{said}: matrix.rate of {FP16} has no fp16_mxfp6 or bf16_mxfp6" in notes[0]
+    assert "reads mxfp6 in networks of fp16, in whole blocks of 32" in notes[1]
 
 
 def test_every_column_is_defined_and_every_plain_definition_is_a_column(tmp_path: Path) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import pandas as pd
 import pytest
 from networks import Net, check
 
 from archgen.energy.costs import costs_of
+from archgen.outcomes.bottleneck import bottleneck_row, verdict
+from archgen.outcomes.points import Row
+from archgen.outcomes.rows import bound_row
+from archgen.plots import memory_figure, waterfall_figure
 from archgen.report.lever_rules import rules_for
 from archgen.schema import ArchError, load_arch
 from archgen.schema.rewritten import peaks
+from compiler import api
 from compiler.errors import DoesNotFit
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST
@@ -111,6 +117,32 @@ def test_no_lever_is_a_field_that_the_file_does_not_have(tmp_path: Path) -> None
     fields = {field for rule in rules_for(arch) for field in rule.on(arch)}
     assert fields
     assert not {field for field in fields if field.startswith("memories.dram")}
+
+
+def test_words_and_pictures_say_what_is_in_the_place_of_dram(tmp_path: Path) -> None:
+    arch = resident(tmp_path)
+    bound = api.Attainable(10.0, 0.0, 90.0, 0.0, 0.0)
+    row: Row = {
+        "arch": arch.name, "model": "net", "batch": 1, "dtype": "int8",
+        "status": "ok", "verified": True,
+        "peak_dram_bytes": 3 << 18, "peak_local_bytes": 1 << 15, "working_set_bytes": 1 << 17,
+        "dram_read_bytes": 200, "dram_write_bytes": 100, "compulsory_bytes": 100,
+        "latency_ms": 1.0, "moved_again": 0.5, "stall_core": 0.4, **bound_row(bound, 100, arch),
+    }  # fmt: skip
+    held = verdict(row | bottleneck_row(row | {"moved_again": 0.0}))
+    assert held.sentence == "traffic of shared memory takes 90 % of the time"
+    assert held.words == "shared memory bandwidth"
+    frame, known = pd.DataFrame([row]), {arch.name: arch}
+    memory, account = memory_figure(frame, known), waterfall_figure(frame, known)
+    shared, local = (bar for bar in memory.axes[0].patches if bar.get_alpha() is None)
+    ends = [bar.get_x() + bar.get_width() for bar in (shared, local)]
+    assert ends == [3 << 18, 1 << 15]
+    (need,) = (line for line in memory.axes[0].lines if line.get_marker() == "D")
+    assert need.get_xdata() == [1 << 17], "in shared memory, which all cores have"
+    assert "shared memory traffic × 3" in memory.axes[0].texts[0].get_text()
+    labels = {text.get_text() for text in account.legends[0].get_texts()}
+    assert {"shared: again", "waits: barriers, host"} <= labels
+    assert "shared memory below" in account.axes[0].get_xlabel()
 
 
 def test_the_link_to_the_host_is_stated(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from machines import changed, machines, reading_compressed
 from networks import Net, array_cycles, check, feeds_of, reference, refused, weight_types
 from onnx import numpy_helper
 
+import archgen
 from archgen.models.errors import ModelError
 from archgen.models.load import open_model
 from archgen.models.weights import fold_batch_norms, round_weights
@@ -172,6 +173,13 @@ def test_a_network_is_asked_for_with_such_weights(tmp_path: Path) -> None:
         open_model("squeezenet:weights=mxf4")
     with pytest.raises(ModelError, match=r"expected mxfp8, .*; did you mean 'mxfp6'"):
         open_model("squeezenet:weights=MXFP6")
+
+
+def test_a_format_that_products_read_is_not_called_useless(tmp_path: Path) -> None:
+    onnx.save(network("mxfp8"), tmp_path / "net.onnx")
+    spec, machine = f"{tmp_path}/net.onnx:weights=mxfp4", MACHINES["conv"]
+    found = archgen.study(machine, spec, dtype="fp16", effort=0, verify=False, plots=False)
+    assert found.frame["status"][0] == "ok" and "only rounds" not in str(found.frame["note"][0])
 
 
 def test_weights_are_rounded_with_the_normalization_behind_them() -> None:

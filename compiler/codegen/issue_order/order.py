@@ -81,10 +81,11 @@ class OrderInstructions(Omittable):
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
         alone = arch.core_count == 1 or arch.front_end.sync == "interlock"
         # Where hardware interlocks addresses decide, and these differ by core.
-        key = object() if alone else as_clocks_see(atoms, tokens)
+        key = None if alone else as_clocks_see(atoms, tokens)
         if (order := sequence.orders.get(key)) is None:
-            fresh = partial(IssueClock, arch, tokens, around)
-            order = sequence.orders[key] = _best_order(atoms, arch, fresh)
+            order = _best_order(atoms, arch, partial(IssueClock, arch, tokens, around))
+            if not alone:
+                sequence.orders[key] = order
         items = tuple(atoms[index].item for index in order)
         return items if plays(items, tokens) else stream
 
