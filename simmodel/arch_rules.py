@@ -224,7 +224,7 @@ def _results(arch: Arch) -> Iterator[Problem]:
         if role in arch.memories.on_chip() and "dram" not in _reachable_memories(
             role, _moves(arch)
         ):
-            message = f"results in {role!r} cannot be stored: no path leads from there to 'dram'"
+            message = f"results in {role!r} cannot be stored: no copy engines take them to 'dram'"
             yield Problem(at, message, (_COPY, _MEMORIES, ("vector",), ("matrix",)))
     if unread:
         message = (
@@ -292,7 +292,7 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
     used = {role for at, role in _role_references(arch) if at[0] != "links"}
     for role in arch.memories.on_chip():
         if role not in used:
-            message = "no engine reads or writes this memory"
+            message = "no engine reads or writes this memory; name it in copy, or leave it out"
             yield Problem(("memories", role), message, (_COPY, ("matrix",), ("vector",)))
 
 

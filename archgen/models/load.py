@@ -203,7 +203,8 @@ def _with_sizes(spec: str, given: Mapping[str, Option], dims: Mapping[str, int])
 
 def _is_path(spec: str) -> bool:
     path, _ = file_and_values(spec)
-    return path.endswith((".onnx", SUFFIX)) or "/" in path or "\\" in path or Path(path).is_file()
+    there = Path(path).is_file() or (path not in ("", *CATALOG) and Path(path).is_dir())
+    return path.endswith((".onnx", SUFFIX)) or "/" in path or "\\" in path or there
 
 
 def _parsed_options(name: str, text: str) -> dict[str, Option]:
@@ -246,7 +247,7 @@ def _load(path: Path) -> onnx.ModelProto:
     try:
         proto = onnx.load_model_from_string(data)
     except DecodeError:
-        raise ModelError(f"{path} is not an ONNX model: it does not parse as protobuf") from None
+        raise ModelError(f"{path} is not an ONNX model, or not all of it") from None
     check_proto(proto, str(path))
     _load_external_data(proto, path)
     return proto

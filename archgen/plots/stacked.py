@@ -79,10 +79,9 @@ _SHARES_BAR, _SHARES_ROW = 0.31, 0.68
 
 def _time_keys(columns: Mapping[str, str], far: str = "") -> list[Any]:
     """What colours of parts of the time mean; `far` is what bytes were moved from and to."""
-    starts = {"stall": "waits: ", "work": "", "moved": f"{far}: "}
-    split = ((name, *name.split("_", 1)) for name in columns)
-    names = {n: _LABELS.get(n, starts.get(a, a) + b.replace("_", " ")) for n, a, b in split}
-    return [*keys({names[name]: colour for name, colour in columns.items()})]
+    starts = {"stall_": "waits: ", "work_": "", "moved_": f"{far}: "}
+    names = {name: re.sub("^[a-z]+_", lambda m: starts.get(m[0], ""), name) for name in columns}
+    return [*keys({_LABELS.get(n, names[n].replace("_", " ")): c for n, c in columns.items()})]
 
 
 def _runs(panel: Panel) -> Iterable[tuple[int, Record]]:

@@ -247,7 +247,7 @@ MORE = (
     "memories.*.read_ports", "memories.*.write_ports", "memories.dram.bandwidth",
     "memories.dram.channels", "memories.flash.bandwidth", "memories.flash.channels",
     "memories.flash.read_efficiency", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
-    "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
+    "links.*.ports", "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
     "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
     "host.bandwidth", "vector.lanes", "vector.wide_lanes", "matrix.sustained",
     "memories.dram.read_efficiency", "memories.dram.write_efficiency", "copy.*.joins_runs",

@@ -331,11 +331,11 @@ def _unread_format(point: Point, program: Program) -> str:
     if not kind or any(made.w.dtype.endswith(kind) for made, _ in products(program)):
         return ""
     said = f"weights={kind} only rounds weights, which are read as those of {point.dtype}"
-    able = {base: name for name, base in MX.items() if name.endswith(kind)}
-    if not any(map(arch.matrix.peak, able.values())):
-        return f"{said}: matrix.rate of {arch.name} has no {' or '.join(able.values())}"
-    known = " or ".join(base for base, name in able.items() if arch.matrix.peak(name))
-    return f"{said}: {arch.name} reads {kind} in networks of {known}, in whole blocks of 32"
+    able = [name for name in MX if name.endswith(kind)]
+    read = " or ".join(MX[name] for name in able if arch.matrix.peak(name))
+    if not read:
+        return f"{said}: matrix.rate of {arch.name} has no {' or '.join(able)}"
+    return f"{said}: {arch.name} reads {kind} in networks of {read}, in whole blocks of 32"
 
 
 def _products_elsewhere(compiled: Compiled) -> str:

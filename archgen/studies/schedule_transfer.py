@@ -56,6 +56,8 @@ def at_least(more: Fields, less: Fields) -> bool:
 
 
 def _covers(name: str, ours: object, theirs: object) -> bool:
+    if isinstance(ours, tuple) and isinstance(theirs, tuple):
+        return is_one_of(name, MORE) and {*ours} > {*theirs}
     if not (isinstance(ours, int | float) and isinstance(theirs, int | float)):
         return False
     return (is_one_of(name, MORE) and ours > theirs) or (is_one_of(name, LESS) and ours < theirs)

@@ -49,6 +49,15 @@ def test_more_of_a_thing_is_at_least_as_much(field: str, less: Any, more: Any) -
     assert at_least(small, small)
 
 
+def test_ports_are_more_where_all_others_are_among_them() -> None:
+    arch = load_arch("wormhole-like")
+    one, two, apart = (
+        fields_of(changed(arch, {"links.noc.ports": ports}) or arch) for ports in ([4], [4, 9], [9])
+    )
+    assert at_least(two, one) and at_least(two, apart)
+    assert not at_least(one, two) and not at_least(one, apart)
+
+
 def test_more_of_one_thing_and_less_of_another_is_neither() -> None:
     one, other = fields_with("memories.local.banks", 64), fields_with("front_end.tokens", 128)
     assert not at_least(one, other) and not at_least(other, one)

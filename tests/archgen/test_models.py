@@ -258,6 +258,15 @@ def test_wrong_files_are_explained(tmp_path: Path, content: bytes | None, words:
         open_model(str(tmp_path))
 
 
+def test_a_folder_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("networks", "resnet18"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(ModelError, match="networks is a directory"):
+        open_model("networks")
+    assert open_model("resnet18:image=32").name == "resnet18:image=32", "the zoo's stay"
+
+
 def test_what_is_no_file_is_not_read() -> None:
     """Its end may never come."""
     for opened in (open_model, load_calibration):
