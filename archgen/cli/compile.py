@@ -78,11 +78,13 @@ def _pass_option(text: str) -> tuple[str, list[Scalar]]:
 
 
 def _scalar(text: str) -> Scalar:
-    """A number, true, false or null as it is written; otherwise a word."""
+    """A number, true, false or null as it is written, here or in results; otherwise a word."""
     try:
-        value = json.loads(text)
+        value = json.loads(text.lower() if text in ("True", "False") else text)
     except ValueError:
         return text
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return value if isinstance(value, int | float | None) else text
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
+from archgen.lint.findings import as_argument
 from archgen.outcomes import frame as frames
 from archgen.outcomes.answer import answer, compared_machines, provenance, smaller_machine
 from archgen.outcomes.columns import LIMITS
@@ -174,7 +175,7 @@ def _compile_words(row: Record, file: str, arch: Arch) -> list[str]:
         "batch": (row["batch"], 1), "dtype": (row["dtype"], arch.types[0]),
         **{name: (row[name], usual) for name, usual in DEFAULT.columns.items()},
     }  # fmt: skip
-    words = ["archgen", "compile", file, "-m", str(row["model"])]
+    words = ["archgen", "compile", as_argument(file), "-m", str(row["model"])]
     for name, (value, usual) in given.items():
         words += [f"--{name}", str(value)] if value != usual else []
     for name, size in frames.sizes(row).items():

@@ -53,13 +53,13 @@ def brief(found: Iterable[LintFinding], files: Mapping[str, str]) -> Iterator[st
     if notes:
         rules = dict.fromkeys(same[0].name for same in notes)
         noted = dict.fromkeys(each.arch for same in notes for each in same)
-        which = list(dict.fromkeys(_spelled(name, files.get(name, name)) for name in noted))
+        which = list(dict.fromkeys(as_argument(files.get(name) or name) for name in noted))
         asked = " ".join(which[:_NAMED]) + " ..." * (len(which) > _NAMED)
         many = "s" * (len(notes) != 1)
         yield f"{len(notes)} note{many} ({', '.join(rules)}): archgen lint {asked}"
 
 
-def _spelled(name: str, file: str) -> str:
-    """A machine as a command takes it: a shipped one by its name."""
+def as_argument(file: str) -> str:
+    """The machine in a file as a command takes it: a shipped one by its name."""
     path = Path(file)
-    return path.stem if path.parent == shipped_folder() else file or name
+    return path.stem if shipped_folder() in path.parents else file

@@ -115,6 +115,12 @@ def test_a_full_disk_is_no_error_of_archgen(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
+def test_options_of_passes_are_read_as_results_have_them() -> None:
+    made = ("compile", "soma-edge", "-m", "gemm:m=8,n=8,k=8", "--after", "plan")
+    given = ("order.distance=1.0", "skip_masked.enabled=False")
+    assert invoke(*made, *(word for each in given for word in ("--pass", each))).exit_code == 0
+
+
 def test_compile_takes_roles(tmp_path: Path) -> None:
     path = str(saved(net(STREAMING), tmp_path))
     given = ("-m", path, "-b", "2", "--role", "conv_cache=state:none")

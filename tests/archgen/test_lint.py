@@ -11,9 +11,11 @@ from click.testing import CliRunner
 
 from archgen.cli.main import cli
 from archgen.lint import RULES, findings
+from archgen.lint.findings import as_argument
 from archgen.lint.rules import beyond_limit
 from archgen.lint.subject import LintedMachine
 from archgen.schema import load_arch, rewritten, shipped_names
+from archgen.schema.load import shipped_folder
 from archgen.schema.tree import dotted
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
@@ -183,3 +185,8 @@ def test_check_ends_with_0_where_only_warnings_are_left(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["check", str(file), "--ignore", "area-wafer,area-reticle"])
     assert done.exit_code == 0
     assert "area-wafer" not in done.output and "warning: wrong: " in done.output
+
+
+def test_a_shipped_machine_is_asked_for_by_its_name() -> None:
+    assert as_argument(str(shipped_folder() / "more" / "hailo-8-like.yaml")) == "hailo-8-like"
+    assert as_argument("archs/mine.yaml") == "archs/mine.yaml"
