@@ -40,6 +40,7 @@ from compiler.tensor_ir.interpreter import (
     within_loops,
 )
 from compiler.tensor_ir.nest import Access, Array, Nest, at
+from simmodel.arch.base import CHAINS
 from simmodel.arch.dtype import NAMES, limits, real_limits
 from simmodel.arch.element_types import EPSILON
 from simmodel.isa.contraction import contraction, without_repeats
@@ -319,7 +320,8 @@ class _NestErrors:
         """The function of the nest at its operands."""
         nest, how, function = self.nest, self.how, function_of(self.nest)
         found = _at(nest.function, function, operands, nest.parameters, how)
-        if not (function.place and function.does and how.unit):
+        several = function.place or nest.function in CHAINS
+        if not (several and function.does and how.unit):
             return found
         names = (*function.operands[: len(operands)], *function.parameters)
         numbers = (_Bounded(np.asarray(number), None) for number in nest.parameters)

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from simmodel.arch.base import (
+    CHAINS,
     NO_DELAY,
     OFF_CHIP,
+    Chain,
     ElementType,
     FrozenModel,
     MemoryRole,
@@ -335,12 +337,19 @@ class Isa(FrozenModel):
     without: Names = ()
     """Forms that the machine lacks (`archgen isa` lists them), as names or patterns:
     `vector.unary.gelu`, `vector.binary.*`. The compiler makes them of others, or asks the host."""
+    chains: tuple[Chain, ...] = ()
+    """Pairs of functions that the vector engine computes in one instruction, where the second takes
+    the first one's result from the lanes: add_mul is (x + y) * z, with which sums get bias and
+    scale in one pass; sub_exp is exp(x - y). Their cost is that of the dearer of the two."""
     limits: dict[str, FormLimits] = {}
     """Narrower limits and other costs of forms, by name or pattern; of several patterns the last
     one that says something counts."""
 
     def has(self, form: str) -> bool:
         """Whether the machine has the form of this name, as far as this section says."""
+        name = form.rpartition(".")[2]
+        if name in CHAINS and name not in self.chains:
+            return False
         return not any(fnmatchcase(form, pattern) for pattern in self.without)
 
     def limits_of(self, form: str) -> FormLimits:

@@ -392,6 +392,9 @@ BINARY: dict[str, Function] = Registry(
             "multiply", lambda x, slope: np.where(x >= 0, x, slope * x),
             "max(x, 0) + min(x, 0) * y",
         ),
+        "sub_exp": _real("special", lambda x, y: np.exp(x - y), "exp(x - y)"),
+        "sigmoid_mul": _real("special", lambda x, y: _sigmoid(x) * y, "sigmoid(x) * y"),
+        "silu_mul": _real("special", lambda x, y: x * _sigmoid(x) * y, "x * sigmoid(x) * y"),
         "equal": _truth(np.equal),
         "less": _truth(np.less, "greater(y, x)", "not greater_equal(x, y)"),
         "less_equal": _truth(np.less_equal, "greater_equal(y, x)"),
@@ -413,6 +416,10 @@ TERNARY: dict[str, Function] = Registry(
     {
         "select": _number("simple", lambda chosen, x, y: np.where(chosen != 0, x, y)),
         "fma": _number("multiply", lambda x, y, z: x * y + z, "x * y + z"),
+        "add_add": _real("simple", lambda x, y, z: x + y + z, "x + y + z"),
+        "add_mul": _real("multiply", lambda x, y, z: (x + y) * z, "(x + y) * z"),
+        "sub_mul": _real("multiply", lambda x, y, z: (x - y) * z, "(x - y) * z"),
+        "mul_mul": _real("multiply", lambda x, y, z: x * y * z, "x * y * z"),
     },
 )
 
