@@ -115,6 +115,13 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         yield Term(
             "vector", "sums", ("vector.product_rows", "vector.lanes", *WHERE), text, registers
         )
+    if chains := arch.isa.chains:
+        costs, bit = figures.area.arithmetic, figures.area.register_.bit
+        seconds = sorted({chain.rpartition("_")[2] for chain in chains})
+        made = [(costs.multiply if each == "mul" else costs.add)["fp32"] for each in seconds]
+        chained = logic.datapath(32 * bit + sum(made)).times(count)
+        text = f"{count} lanes x 32 bits and {' and '.join(seconds)}"
+        yield Term("vector", "chains", ("isa.chains", "vector.lanes", *WHERE), text, chained)
     walked = 3 * vector.rank + (2 if vector.window else 0)
     yield Term(
         "vector", "addresses", ("vector.rank", "vector.window", "vector.units", *WHERE),
