@@ -45,7 +45,7 @@ from simmodel.arch.dtype import NAMES, limits, real_limits
 from simmodel.arch.element_types import EPSILON
 from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
-from simmodel.isa.functions import REDUCE, Function, Term
+from simmodel.isa.functions import ENTRIES, REDUCE, Function, Term
 
 GROWTH = 8.0
 """Deviations of a sum of roundings that are excused."""
@@ -236,6 +236,8 @@ class _NestErrors:
         """Largest change of an integer result when its operands move by their errors; unbounded if
         the function jumps in between, or the result may wrap round."""
         nest, tensors = self.nest, self.tensors
+        if nest.function == "lookup":
+            return self._of_table()
         read = dict.fromkeys(access.tensor for access in nest.operands)
         unsure = {n: error for n in read if (error := self.errors.get(n)) is not None}
         if not unsure:
@@ -259,6 +261,24 @@ class _NestErrors:
                 if error is not None:
                     largest = np.where(error > 0, 1 if truth else np.inf, largest)
         return largest.astype(np.float32) if largest.any() else None
+
+    def _of_table(self) -> Array | None:
+        """Largest change of what is looked up: of entries that other implementations have, at all
+        codes that the operand may be."""
+        nest, (access,) = self.nest, self.nest.operands
+        raw, entries = self.tensors[access.tensor], np.asarray(nest.parameters)
+        unsure = np.asarray(nest.uncertain) if nest.uncertain and self.how.unit else 0 * entries
+        error = self.errors.get(access.tensor)
+        off = np.zeros(raw.shape) if error is None else np.minimum(np.ceil(error), ENTRIES)
+        low, high = limits(NAMES[raw.dtype])
+        largest = np.zeros(raw.shape)
+        middle = entries[raw.astype(np.int64) % ENTRIES]
+        for step in range(-int(off.max(initial=0)), int(off.max(initial=0)) + 1):
+            there = np.clip(raw.astype(np.int64) + step, low, high) % ENTRIES
+            change = np.abs(entries[there] - middle) + unsure[there]
+            largest = np.where(abs(step) <= off, np.maximum(largest, change), largest)
+        found = over_loops(largest.astype(np.float32), _unpadded(access), nest)
+        return found.copy() if largest.any() else None
 
     # Functions and reductions.
 

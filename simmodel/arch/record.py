@@ -295,6 +295,10 @@ class Vector(FrozenModel):
     walked as equal rows of at most that many, where `rank` leaves a dimension for them."""
     window: bool = True
     """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
+    table: Delay | None = None
+    """It looks functions of 8-bit numbers up in a table of 256 8-bit entries, at the cost of a
+    simple operation: the time in which the table of an instruction is filled, beside its start-up.
+    Default: it has no table."""
     product_rows: Annotated[int, Field(ge=0)] = 0
     """Rows of sums that stay in registers during an instruction of products, and share one read of
     their weights; 0: it has none, products are built from multiply-adds."""
@@ -658,6 +662,11 @@ class Arch(FrozenModel):
             rank, extent = 3, None
         extents = [each for each in (extent, limits.max_extent) if each is not None]
         return min(rank, limits.rank or rank), min(extents, default=None)
+
+    def vector_startup(self, form: str = "") -> int:
+        """Cycles of the vector engine before an instruction of this form begins."""
+        table = self.vector.table if form == "vector.unary.lookup" else None
+        return self.vector.startup.cycles(self.clock) + (table or NO_DELAY).cycles(self.clock)
 
     def factor(self, form: str, cost: str) -> float:
         """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`;

@@ -299,6 +299,15 @@ def _number(
     return Function(cost, function, whole=exactly or function, wraps=wraps, does=does)
 
 
+ENTRIES = 256
+"""Of a table: one for each byte."""
+
+
+def _looked_up(x: Array, *entries: float) -> Array:
+    found: Array = np.asarray(entries, np.int64)[x.astype(np.int64) % ENTRIES]
+    return found
+
+
 def _bitwise(function: Callable[..., Any]) -> Function:
     return Function("simple", function, whole=function, bits=True)
 
@@ -326,6 +335,9 @@ UNARY: dict[str, Function] = Registry(
         "trunc": _number("simple", np.trunc, exactly=_same),
         "not": _truth(np.logical_not),
         "bitwise_not": _bitwise(np.bitwise_not),
+        "lookup": Function(
+            "simple", _looked_up, ("entry",) * ENTRIES, whole=_looked_up, bits=True
+        ),
         "is_nan": _real("simple", lambda x: np.isnan(x).astype(np.float32)),
         "is_inf": _real("simple", _is_infinite, of=("negative", "positive")),
         "round_fp16": _rounded("fp16"),
