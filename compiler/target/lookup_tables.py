@@ -6,6 +6,7 @@ roundings between them, so the network's own arithmetic on all 256 codes is the 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,42 +64,42 @@ class _Tables:
     def fill(self, position: int, most: int) -> None:
         """Put a table in place of the step at `position` and of what leads to it alone, as many
         steps as have one source."""
-        cut, best = {position}, set[int]()
-        if not self._maps_codes(position):
+        root = self._nest(position)
+        if root is None or self.tensors[root.tensor].dtype not in _CODES:
             return
+        cut, best, source = {position}, {position: root}, None
         while len(cut) <= most:
-            if self._source(position, cut) is not None:
-                best = set(cut)
-            inner = self._private_producers(cut)
+            nests = {each: nest for each in sorted(cut) if (nest := self._nest(each)) is not None}
+            if (found := self._source(nests.values())) is not None:
+                best, source = nests, found
+            inner = self._private_producers(nests.values(), cut)
             if not inner:
                 break
             cut.add(max(inner))
-        source, parts = self._source(position, best), [self._nest(each) for each in sorted(best)]
-        nests = [nest for nest in parts if nest is not None]
-        if source is None or sum(map(self._cycles, nests)) <= self.arch.factor(_FORM, "simple"):
-            return
-        if len({nest.composite for nest in nests} - {None}) > 1:
+        work = sum(
+            self.arch.factor(form, cost_of(form))
+            for each in best.values()
+            for form in [elementwise_form(each.function, len(each.operands))]
+        )
+        if source is None or work <= self.arch.factor(_FORM, "simple"):
             return
         for each in best:
             self.steps[each] = None
-        self.steps[position] = self._looked_up(nests, source)
-
-    def _maps_codes(self, position: int) -> bool:
-        nest = self._nest(position)
-        return nest is not None and self.tensors[nest.tensor].dtype in _CODES
+        self.steps[position] = self._looked_up([*best.values()], source)
 
     def _nest(self, position: int) -> Nest | None:
         """The step at `position` if it is only a function of elements."""
         step = self.steps[position]
         if not isinstance(step, Nest) or not step.elementwise or step.function == "lookup":
             return None
+        if step.function == "move" and not identity(step.operands[0], step.rank):
+            return None  # copy engines bring elements elsewhere
         tensor = self.tensors[step.tensor]
         late = step.bias is not None or step.multiplier is not None
         return None if late or tensor.rounded or tensor.converted else step
 
-    def _private_producers(self, cut: set[int]) -> set[int]:
+    def _private_producers(self, nests: Collection[Nest], cut: set[int]) -> set[int]:
         """Steps whose results only those of `cut` read."""
-        nests = (nest for nest in map(self._nest, cut) if nest is not None)
         names = {access.tensor for nest in nests for access in nest.operands} & self.private
         made = {self.made[name]: name for name in names if name in self.made}
         return {
@@ -107,36 +108,30 @@ class _Tables:
             if each not in cut and self._nest(each) and set(self.readers[name]) <= cut
         }
 
-    def _source(self, position: int, cut: set[int]) -> Access | None:
-        """The only read of `cut` that is neither of a number nor of its own results: of an 8-bit
-        tensor, always at the same place."""
-        shape, found = None, set[Access]()
-        for nest in map(self._nest, cut):
-            assert nest is not None
-            if shape not in (None, nest.shape):
-                return None
-            shape = nest.shape
+    def _source(self, nests: Collection[Nest]) -> Access | None:
+        """The only read of `nests` that is neither of a number nor of their own results: of an
+        8-bit tensor, always at the same place."""
+        own, found = {nest.tensor for nest in nests}, set[Access]()
+        if (
+            len({nest.shape for nest in nests}) > 1
+            or len({n.composite for n in nests} - {None}) > 1
+        ):
+            return None
+        for nest in nests:
             for access in nest.operands:
-                if self._number(access):
-                    continue
-                if self.made.get(access.tensor) not in cut:
-                    found.add(Access(access.tensor, access.index, access.pad))
-                elif access.pad is not None or not identity(access, nest.rank):
+                inner = access.tensor in own
+                if access.pad is not None or (inner and not identity(access, nest.rank)):
                     return None
-        only = next(iter(found)) if len(found) == 1 else None
-        coded = only is not None and self.tensors[only.tensor].dtype in _CODES
-        return only if coded and only is not None and only.pad is None else None
+                if not inner and not self._number(access):
+                    found.add(Access(access.tensor, access.index))
+        only = found.pop() if len(found) == 1 else None
+        return only if only and self.tensors[only.tensor].dtype in _CODES else None
 
     def _number(self, access: Access) -> bool:
         tensor = self.tensors[access.tensor]
         return tensor.data is not None and tensor.elements == 1
 
-    def _cycles(self, nest: Nest) -> float:
-        """Cycles for each vector of lanes."""
-        form = elementwise_form(nest.function, len(nest.operands))
-        return self.arch.factor(form, cost_of(form))
-
-    def _looked_up(self, nests: list[Nest], source: Access) -> Nest:
+    def _looked_up(self, nests: Sequence[Nest], source: Access) -> Nest:
         """The last of `nests` as a look-up of what all of them compute of each code."""
         kind = NUMPY[self.tensors[source.tensor].dtype]
         arrays: dict[str, Array] = {source.tensor: np.arange(ENTRIES, dtype=np.uint8).view(kind)}
@@ -154,7 +149,8 @@ class _Tables:
             codes = (Dim("code", ENTRIES),)
             line = replace(nest, dims=codes, rank=1, operands=tuple(reads))
             arrays[nest.tensor] = np.zeros(ENTRIES, NUMPY[self.tensors[nest.tensor].dtype])
-            run_nest(line, arrays)
+            with np.errstate(all="ignore"):  # of codes that never occur, too
+                run_nest(line, arrays)
             errors[nest.tensor] = forward_error(line, arrays, errors, AGAINST_REFERENCE)
         last = nests[-1]
         off = errors[last.tensor]

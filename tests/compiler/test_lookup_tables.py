@@ -74,3 +74,10 @@ def test_entries_are_found_by_the_byte_of_a_code() -> None:
     look = UNARY["lookup"].meaning(exact=True)
     entries = np.arange(256) - 128.0
     assert look(np.array([0, 127, -128, -1, 255]), *entries).tolist() == [-128, -1, 0, 127, 127]
+
+
+def test_codes_without_a_value_do_no_harm() -> None:
+    net = Net(quantized=True)
+    x = net.op("Relu", net.input(*SHAPE))
+    root = net.op("Sqrt", net.op("Exp", net.op("Log", net.op("Add", x, net.const(1.0, "f4")))))
+    assert forms(check(net.model(root), TABLES, "int8")) == ["vector.unary.lookup"]
