@@ -53,6 +53,7 @@ from compiler.target.bind import Bind
 from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.group_depthwise import GroupDepthwise
 from compiler.target.join_kernel_rows import JoinKernelRows
+from compiler.target.lookup_tables import FillTables
 from compiler.target.narrow_weights import KeepNarrow
 from compiler.target.place_on_host import PlaceOnHost
 from compiler.target.rows import CopyRows
@@ -162,6 +163,8 @@ class Stages:
     """Which rows copy engines pick and put by themselves; behind `lower`, before nests change."""
     functions: ExpandFunctions = field(default_factory=ExpandFunctions)
     """Functions that this machine lacks."""
+    tables: FillTables = field(default_factory=FillTables)
+    """Functions of 8-bit numbers that this machine looks up."""
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
     depthwise: GroupDepthwise = field(default_factory=GroupDepthwise)
     """Channels that an array without a depthwise mode takes at once."""

@@ -14,6 +14,7 @@ from archgen.energy.terms import WHERE, Logic, Term, sum_of
 from simmodel.arch.base import RateType
 from simmodel.arch.element_types import COMPRESSED, is_float, size_of
 from simmodel.arch.record import Arch, ScalarCost, VectorCost
+from simmodel.isa.functions import ENTRIES
 
 _STATIONARY, _MOVING = 2, 1
 """Registers of an operand that waits for its turn while another is in use, and of one that goes
@@ -115,6 +116,18 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         yield Term(
             "vector", "sums", ("vector.product_rows", "vector.lanes", *WHERE), text, registers
         )
+    if vector.table is not None:
+        bits = 8 * ENTRIES
+        made = logic.control(logic.registers(bits * units) + logic.muxes(bits * count))
+        text = f"{units} engines x {bits} bits, and {count} lanes that choose of them"
+        yield Term("vector", "tables", ("vector.table", "vector.lanes", *WHERE), text, made)
+    if chains := arch.isa.chains:
+        costs, bit = figures.area.arithmetic, figures.area.register_.bit
+        seconds = sorted({chain.rpartition("_")[2] for chain in chains})
+        parts = [(costs.multiply if each == "mul" else costs.add)["fp32"] for each in seconds]
+        chained = logic.datapath(32 * bit + sum(parts)).times(count)
+        text = f"{count} lanes x 32 bits and {' and '.join(seconds)}"
+        yield Term("vector", "chains", ("isa.chains", "vector.lanes", *WHERE), text, chained)
     walked = 3 * vector.rank + (2 if vector.window else 0)
     yield Term(
         "vector", "addresses", ("vector.rank", "vector.window", "vector.units", *WHERE),

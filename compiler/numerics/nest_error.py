@@ -40,11 +40,12 @@ from compiler.tensor_ir.interpreter import (
     within_loops,
 )
 from compiler.tensor_ir.nest import Access, Array, Nest, at
+from simmodel.arch.base import CHAINS
 from simmodel.arch.dtype import NAMES, limits, real_limits
 from simmodel.arch.element_types import EPSILON
 from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
-from simmodel.isa.functions import REDUCE, Function, Term
+from simmodel.isa.functions import ENTRIES, REDUCE, Function, Term
 
 GROWTH = 8.0
 """Deviations of a sum of roundings that are excused."""
@@ -235,6 +236,8 @@ class _NestErrors:
         """Largest change of an integer result when its operands move by their errors; unbounded if
         the function jumps in between, or the result may wrap round."""
         nest, tensors = self.nest, self.tensors
+        if nest.function == "lookup":
+            return self._of_table()
         read = dict.fromkeys(access.tensor for access in nest.operands)
         unsure = {n: error for n in read if (error := self.errors.get(n)) is not None}
         if not unsure:
@@ -258,6 +261,24 @@ class _NestErrors:
                 if error is not None:
                     largest = np.where(error > 0, 1 if truth else np.inf, largest)
         return largest.astype(np.float32) if largest.any() else None
+
+    def _of_table(self) -> Array | None:
+        """Largest change of what is looked up: of entries that other implementations have, at all
+        codes that the operand may be."""
+        nest, (access,) = self.nest, self.nest.operands
+        raw, entries = self.tensors[access.tensor], np.asarray(nest.parameters)
+        unsure = np.asarray(nest.uncertain) if nest.uncertain and self.how.unit else 0 * entries
+        error = self.errors.get(access.tensor)
+        off = np.zeros(raw.shape) if error is None else np.minimum(np.ceil(error), ENTRIES)
+        low, high = limits(NAMES[raw.dtype])
+        largest = np.zeros(raw.shape)
+        middle = entries[raw.astype(np.int64) % ENTRIES]
+        for step in range(-int(off.max(initial=0)), int(off.max(initial=0)) + 1):
+            there = np.clip(raw.astype(np.int64) + step, low, high) % ENTRIES
+            change = np.abs(entries[there] - middle) + unsure[there]
+            largest = np.where(abs(step) <= off, np.maximum(largest, change), largest)
+        found = over_loops(largest.astype(np.float32), _unpadded(access), nest)
+        return found.copy() if largest.any() else None
 
     # Functions and reductions.
 
@@ -319,7 +340,8 @@ class _NestErrors:
         """The function of the nest at its operands."""
         nest, how, function = self.nest, self.how, function_of(self.nest)
         found = _at(nest.function, function, operands, nest.parameters, how)
-        if not (function.place and function.does and how.unit):
+        several = function.place or nest.function in CHAINS
+        if not (several and function.does and how.unit):
             return found
         names = (*function.operands[: len(operands)], *function.parameters)
         numbers = (_Bounded(np.asarray(number), None) for number in nest.parameters)

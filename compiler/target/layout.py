@@ -155,9 +155,11 @@ def links_of(
     nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch
 ) -> list[SplitInstruction]:
     """The chain of vector instructions of one nest over a tile."""
+    chained = arch.isa.has("vector.ternary.add_mul")
     if way.product:
-        return [] if way.direct else fission(nest, own=False)
+        return [] if way.direct else fission(nest, own=False, chained=chained)
     windowed = nest.reduce is not None and roles(nest).taps
     taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
     pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)
-    return fission(nest, taps=taps, windows=slides(nest, arch), pieces=pieces)
+    windows = slides(nest, arch)
+    return fission(nest, taps=taps, windows=windows, pieces=pieces, chained=chained)

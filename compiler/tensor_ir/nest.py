@@ -114,6 +114,8 @@ class Nest:
     """Operator type, for reports."""
     composite: str | None = None
     """Operators of one model node share this and one group."""
+    uncertain: tuple[float, ...] = field(default=(), compare=False)
+    """Of a look-up, by entry: its error relative to other implementations."""
     sparse: int = 1
     """One of so many products counts: the others have zero weights that are no weights of the
     model."""

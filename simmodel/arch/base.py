@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -47,6 +47,9 @@ MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators", "flas
 OFF_CHIP = ("dram", "flash")
 """Roles of memories off chip, of which a chip has one each."""
 Writeback = Literal["bias", "clip", "requantize"]
+Chain = Literal["add_add", "add_mul", "sub_mul", "mul_mul", "sub_exp", "sigmoid_mul", "silu_mul"]
+CHAINS: tuple[str, ...] = get_args(Chain)
+"""Pairs of functions, the first of which hands its result to the second within the engine."""
 NO_DELAY = Delay(0, True)
 
 

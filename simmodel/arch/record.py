@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from simmodel.arch.base import (
+    CHAINS,
     NO_DELAY,
     OFF_CHIP,
+    Chain,
     ElementType,
     FrozenModel,
     MemoryRole,
@@ -298,6 +300,10 @@ class Vector(FrozenModel):
     walked as equal rows of at most that many, where `rank` leaves a dimension for them."""
     window: bool = True
     """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
+    table: Delay | None = None
+    """It looks functions of 8-bit numbers up in a table of 256 8-bit entries, at the cost of a
+    simple operation: the time in which the table of an instruction is filled, beside its start-up.
+    Default: it has no table."""
     product_rows: Annotated[int, Field(ge=0)] = 0
     """Rows of sums that stay in registers during an instruction of products, and share one read of
     their weights; 0: it has none, products are built from multiply-adds."""
@@ -340,12 +346,19 @@ class Isa(FrozenModel):
     without: Names = ()
     """Forms that the machine lacks (`archgen isa` lists them), as names or patterns:
     `vector.unary.gelu`, `vector.binary.*`. The compiler makes them of others, or asks the host."""
+    chains: tuple[Chain, ...] = ()
+    """Pairs of functions that the vector engine computes in one instruction, where the second takes
+    the first one's result from the lanes: add_mul is (x + y) * z, with which sums get bias and
+    scale in one pass; sub_exp is exp(x - y). Their cost is that of the dearer of the two."""
     limits: dict[str, FormLimits] = {}
     """Narrower limits and other costs of forms, by name or pattern; of several patterns the last
     one that says something counts."""
 
     def has(self, form: str) -> bool:
         """Whether the machine has the form of this name, as far as this section says."""
+        name = form.rpartition(".")[2]
+        if name in CHAINS and name not in self.chains:
+            return False
         return not any(fnmatchcase(form, pattern) for pattern in self.without)
 
     def limits_of(self, form: str) -> FormLimits:
@@ -654,6 +667,11 @@ class Arch(FrozenModel):
             rank, extent = 3, None
         extents = [each for each in (extent, limits.max_extent) if each is not None]
         return min(rank, limits.rank or rank), min(extents, default=None)
+
+    def vector_startup(self, form: str = "") -> int:
+        """Cycles of the vector engine before an instruction of this form begins."""
+        table = self.vector.table if form == "vector.unary.lookup" else None
+        return self.vector.startup.cycles(self.clock) + (table or NO_DELAY).cycles(self.clock)
 
     def factor(self, form: str, cost: str) -> float:
         """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`;

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from simmodel.arch.base import CHAINS
 from simmodel.arch.record import Arch
 from simmodel.isa import INSTRUCTIONS, Instruction
 from simmodel.isa.copy import Indirect
@@ -59,7 +60,8 @@ class Form:
         first = re.split(r"[.;] ", said)[0].rstrip(".")
         if self.function is None:
             return first
-        parameters = f"[{', '.join(self.function.parameters)}]" if self.function.parameters else ""
+        named = ", ".join(dict.fromkeys(self.function.parameters))
+        parameters = f"[{named}]" if named else ""
         return first.replace("function", self.name.rpartition(".")[2] + parameters)
 
 
@@ -112,7 +114,9 @@ def absent(form: Form, arch: Arch) -> str | None:
     """The field of `arch` that removes `form`, with its value; None: it has the form."""
     removable = form.engine in ("vector", "scalar") or issubclass(form.kind, Indirect)
     if removable and not arch.isa.has(form.name):
-        return "isa.without"
+        return "isa.chains" if form.name.rpartition(".")[2] in CHAINS else "isa.without"
+    if form.name.endswith(".lookup") and (form.engine == "scalar" or arch.vector.table is None):
+        return "vector.table: null"
     if issubclass(form.kind, Window) and not arch.vector.window:
         return "vector.window: false"
     if issubclass(form.kind, Product) and not arch.vector.product_rows:

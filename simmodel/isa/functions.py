@@ -299,6 +299,15 @@ def _number(
     return Function(cost, function, whole=exactly or function, wraps=wraps, does=does)
 
 
+ENTRIES = 256
+"""Of a table: one for each byte."""
+
+
+def _looked_up(x: Array, *entries: float) -> Array:
+    found: Array = np.asarray(entries, np.int64)[x.astype(np.int64) % ENTRIES]
+    return found
+
+
 def _bitwise(function: Callable[..., Any]) -> Function:
     return Function("simple", function, whole=function, bits=True)
 
@@ -326,6 +335,9 @@ UNARY: dict[str, Function] = Registry(
         "trunc": _number("simple", np.trunc, exactly=_same),
         "not": _truth(np.logical_not),
         "bitwise_not": _bitwise(np.bitwise_not),
+        "lookup": Function(
+            "simple", _looked_up, ("entry",) * ENTRIES, whole=_looked_up, bits=True
+        ),
         "is_nan": _real("simple", lambda x: np.isnan(x).astype(np.float32)),
         "is_inf": _real("simple", _is_infinite, of=("negative", "positive")),
         "round_fp16": _rounded("fp16"),
@@ -392,6 +404,9 @@ BINARY: dict[str, Function] = Registry(
             "multiply", lambda x, slope: np.where(x >= 0, x, slope * x),
             "max(x, 0) + min(x, 0) * y",
         ),
+        "sub_exp": _real("special", lambda x, y: np.exp(x - y), "exp(x - y)"),
+        "sigmoid_mul": _real("special", lambda x, y: _sigmoid(x) * y, "sigmoid(x) * y"),
+        "silu_mul": _real("special", lambda x, y: x * _sigmoid(x) * y, "x * sigmoid(x) * y"),
         "equal": _truth(np.equal),
         "less": _truth(np.less, "greater(y, x)", "not greater_equal(x, y)"),
         "less_equal": _truth(np.less_equal, "greater_equal(y, x)"),
@@ -413,6 +428,10 @@ TERNARY: dict[str, Function] = Registry(
     {
         "select": _number("simple", lambda chosen, x, y: np.where(chosen != 0, x, y)),
         "fma": _number("multiply", lambda x, y, z: x * y + z, "x * y + z"),
+        "add_add": _real("simple", lambda x, y, z: x + y + z, "x + y + z"),
+        "add_mul": _real("multiply", lambda x, y, z: (x + y) * z, "(x + y) * z"),
+        "sub_mul": _real("multiply", lambda x, y, z: (x - y) * z, "(x - y) * z"),
+        "mul_mul": _real("multiply", lambda x, y, z: x * y * z, "x * y * z"),
     },
 )
 

@@ -80,7 +80,7 @@ class VectorFamily(Instruction):
         """Extents of the dimensions that it walks, merged where all operands allow."""
 
     def startup(self, arch: Arch) -> int:
-        return arch.vector.startup.cycles(arch.clock) + access_latency(arch, self.reads())
+        return arch.vector_startup(self.form) + access_latency(arch, self.reads())
 
     def rows(self, arch: Arch) -> tuple[int, ...]:
         """Extents of its walk; a row longer than the engine's longest is several equal ones, if the
@@ -219,8 +219,10 @@ class Unary(_Elementwise):
         yield from super().contract()
         expected = self.TABLE[self.function].parameters if self.function in self.TABLE else ()
         if len(self.parameters) != len(expected):
-            wanted = ", ".join(expected) or "none"
+            wanted = ", ".join(dict.fromkeys(expected)) or "none"
             yield "parameter", f"{len(self.parameters)} parameters, expected {wanted}"
+        if self.function == "lookup" and self.a.itemsize > 1:
+            yield "type", f"a is {self.a.dtype}, expected int8 or uint8 of a table"
 
     def execute(self, view: View) -> None:
         here, there = ((o.dtype, o.scale, o.zero) for o in (self.a, self.dst))

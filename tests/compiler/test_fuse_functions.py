@@ -18,6 +18,7 @@ from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.vector_functions import ExpandFunctions, match, normal
 from compiler.tensor_ir.interpreter import run
 from compiler.tensor_ir.nest import Nest, NestGraph
+from simmodel.arch.base import CHAINS
 from simmodel.arch.record import Arch, FormLimits, Isa, VectorCost
 from simmodel.isa.functions import BINARY, TERNARY, UNARY, functions_in, term_of
 
@@ -56,7 +57,8 @@ def numbers(of: NestGraph) -> dict[str, np.ndarray]:
 
 
 def costing(form: str, cost: float) -> Arch:
-    return WIDE.model_copy(update={"isa": Isa(limits={form: FormLimits(cost=cost)})})
+    isa = Isa(limits={form: FormLimits(cost=cost)}, chains=CHAINS)  # type: ignore[arg-type]
+    return WIDE.model_copy(update={"isa": isa})
 
 
 SILU = ("s[d0=4, d1=8] = sigmoid(a[d0, d1])", "y[d0=4, d1=8] = mul(s[d0, d1], a[d0, d1])")

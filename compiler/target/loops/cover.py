@@ -278,12 +278,14 @@ class StoredOperand(NamedTuple):
     """Bytes of an element."""
 
 
-def startup_of(arch: Arch, read: Collection[str] = ("local",), engine: str = "vector") -> int:
+def startup_of(
+    arch: Arch, read: Collection[str] = ("local",), engine: str = "vector", form: str = ""
+) -> int:
     """Cycles before the first operand moves of an instruction that reads these memories."""
     memories = arch.memories.on_chip()
     latency = max((memories[role].latency.cycles(arch.clock) for role in read), default=0)
-    own = arch.scalar.startup if engine == "scalar" else arch.vector.startup
-    return own.cycles(arch.clock) + latency
+    scalar = arch.scalar.startup.cycles(arch.clock)
+    return (scalar if engine == "scalar" else arch.vector_startup(form)) + latency
 
 
 def unit_of(
@@ -298,7 +300,7 @@ def unit_of(
     ports = tuple(
         _operand_port(arch, each, beside, write=not number) for number, each in enumerate(operands)
     )
-    start = startup_of(arch, {operand.role for operand in operands[1:]}, engine)
+    start = startup_of(arch, {operand.role for operand in operands[1:]}, engine, form[0])
     earlier = _operand_port(arch, operands[0], beside, write=False)
     # Each turn of a loop is fetched; issuing one never takes longer than its work.
     front, size = arch.front_end, typical_bytes(arch, form[0], rank)

@@ -37,7 +37,7 @@ class SplitInstruction(NamedTuple):
 
 def fission(
     nest: Nest, *, own: bool = True, taps: Sequence[int] = (), windows: bool = False,
-    pieces: bool = False,
+    pieces: bool = False, chained: bool = False,
 ) -> list[SplitInstruction]:  # fmt: skip
     """The chain of instructions of `nest`.
 
@@ -46,12 +46,16 @@ def fission(
         taps: extents of the loops of a reduction that slides; empty: it does not.
         windows: whether one instruction slides.
         pieces: whether a reduction is made of several results that may not lie in the nest's.
+        chained: whether one instruction adds the bias and multiplies.
     """
     links = list(_function(nest, taps, windows=windows)) if own else []
     late = [("add", nest.bias), ("mul", nest.multiplier)]
     wanted = [(function, nest.reads.index(access)) for function, access in late if access]
     if not wanted and (pieces or not own):
         links.append(SplitInstruction("move", (None,)))
+    if chained and len(wanted) == 2:
+        (first, bias), (second, multiplier) = wanted
+        return [*links, SplitInstruction(f"{first}_{second}", (None, bias, multiplier))]
     return [*links, *(SplitInstruction(function, (None, access)) for function, access in wanted)]
 
 

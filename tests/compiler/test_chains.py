@@ -1,0 +1,41 @@
+"""Functions that one vector instruction computes one after another, values between them in the
+lanes: cycles worked out by hand, and the same bytes as two instructions make.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from blocks import conv
+from machines import changed, machine
+from networks import Checked, Net, check
+
+from simmodel.arch.base import CHAINS
+from simmodel.execute import execute
+from simmodel.isa.functions import BINARY, TERNARY
+
+APART = machine(types=("int8",), accumulators=8192, matrix={"rate": {"int8": 1.0}})
+CHAINED = changed(APART, "isa", chains=("add_mul",))
+
+
+def vector_cycles(found: Checked) -> int:
+    return sum(each.busy for each in found.trace.engines if each.engine == "vector")
+
+
+def test_bias_and_scale_of_sums_take_one_pass() -> None:
+    """16 channels of 8 x 8 pixels on 16 lanes are 64 vectors. The input is quantized, sums get bias
+    and scale, and the result is made real: 4 passes apart, 3 chained, without 1024 values of fp32
+    that go to local memory and come from there.
+    """
+    net = Net(quantized=True)
+    network = net.model(conv(net, net.input(1, 16, 8, 8), 16, (1, 1)))
+    apart, chained = check(network, APART, "int8"), check(network, CHAINED, "int8")
+    assert [vector_cycles(apart), vector_cycles(chained)] == [4 * 64, 3 * 64]
+    assert apart.trace.traffic["local.write"] - chained.trace.traffic["local.write"] == 1024 * 4
+    assert chained.trace.cycles < apart.trace.cycles
+    x = {"x0": np.random.default_rng(1).standard_normal((1, 16, 8, 8)).astype("f4")}
+    ((name, made),) = execute(chained.compiled.program, x, CHAINED).items()
+    np.testing.assert_array_equal(made, execute(apart.compiled.program, x, APART)[name])
+
+
+def test_every_chain_is_a_function() -> None:
+    assert set(CHAINS) <= {*BINARY, *TERNARY}
