@@ -65,6 +65,10 @@ class _Handing:
     def buffer(self) -> TileBuffer:
         return self.plan.buffers[self.plan.held[self.name]]
 
+    @property
+    def _first(self) -> Address:
+        return Address(self.resident.address + self.buffer.offset)
+
     def nodes(self, core: int) -> list[EngineStep]:
         given = [one for one in self.handed if one.giver == core]
         given.sort(key=lambda one: (one.takers[0] - core) % self.around.arch.core_count)
@@ -73,13 +77,7 @@ class _Handing:
         if not takers and not givers:
             return []
         buffer, arch = self.buffer, self.around.arch
-        place = Operand(
-            buffer.role,
-            Address(self.resident.address),
-            self.resident.room,
-            buffer.strides,
-            buffer.dtype,
-        )
+        place = Operand(buffer.role, self._first, buffer.shape, buffer.strides, buffer.dtype)
         own = [item for one in given for item in self._copies(one)]
         meeting = Meeting(self.engine, self.origin, arch, core, free="room", full="sent")
         items = meeting.items(own, takers, givers, place)
@@ -103,6 +101,6 @@ class _Handing:
         pairs = zip(self.resident.slices[core], before, strict=True)
         firsts = [Range(start - b, size) for (start, size), b in pairs]
         origin = self.following.buffered_box(core, self.name, firsts)
-        address = address_of_ranges(Address(self.resident.address), spans, origin, buffer.strides)
+        address = address_of_ranges(self._first, spans, origin, buffer.strides)
         shape = tuple(size for _, size in one.box)
         return replace(in_buffer(buffer, address, shape, tensor, spans), cores=cores)

@@ -28,7 +28,7 @@ from compiler.cost.overlap import copy_rate, far_rate, network
 from compiler.geometry.cuts import channel_axis
 from compiler.geometry.tile_trace import TileTracer
 from compiler.schedule_ir.group import Group
-from compiler.tensor_ir.bounds import Box, empty
+from compiler.tensor_ir.bounds import Box, empty, volume
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.copy import link_latency
@@ -318,17 +318,20 @@ def copies_of(arch: Arch, engine: str, one: Handover) -> tuple[tuple[int, ...], 
 def passed_cycles(arch: Arch, group: Group, parts: tuple[Box, ...]) -> float:
     """Cycles at the end of a group until cores have what they keep of each other's results, when
     they have done their `parts`."""
-    return sum(
-        handover_cycles(arch, handovers(group, parts, name), size_of(group.tensors[name].dtype))
-        for name in group.results
-        if name in group.residents
-    )
+    cycles = 0.0
+    for name in group.results:
+        if name in group.residents:
+            item, steps = size_of(group.tensors[name].dtype), group.residents[name].strides
+            cycles += handover_cycles(arch, handovers(group, parts, name), item, steps)
+    return cycles
 
 
-def handover_cycles(arch: Arch, handed: Sequence[Handover], item: int) -> float:
+def handover_cycles(
+    arch: Arch, handed: Sequence[Handover], item: int, steps: Sequence[int] = ()
+) -> float:
     """Cycles at the end of a group until all that is `handed` on is there, in elements of `item`
-    bytes: the copies of a core one after another, those of all cores at once, as far as the links
-    between them allow."""
+    bytes, `steps` of them apart along each axis, by default all side by side: the copies of a core
+    one after another, those of all cores at once, as far as the links between them allow."""
     engine = between_cores(arch)
     if engine is None or not handed:
         return 0.0
@@ -337,14 +340,25 @@ def handover_cycles(arch: Arch, handed: Sequence[Handover], item: int) -> float:
     once += link_latency(arch, "local", "local")
     rate, busy, lanes = copy.bandwidth.at(clock), dict[int, float](), dict[_Lane, float]()
     for one in handed:
-        size = item * math.prod(size for _, size in one.box)
+        size = item * volume(one.box)
+        own = max(size / rate, _pieces(one.box, steps))
         for takers in copies_of(arch, engine, one):
             lane_rates, hops = _crossed(arch, one.giver, takers)
-            busy[one.giver] = busy.get(one.giver, 0.0) + once + hops + size / rate
+            busy[one.giver] = busy.get(one.giver, 0.0) + once + hops + own
             for lane, wide in lane_rates.items():
                 lanes[lane] = lanes.get(lane, 0.0) + size / wide
     # First the takers say that they have room, at last the givers that all is there.
     return max(*busy.values(), *lanes.values(), 0) + 2 * arch.front_end.signal.cycles(clock)
+
+
+def _pieces(box: Box, steps: Sequence[int]) -> float:
+    """Contiguous pieces of a box, of which an engine handles one in a cycle."""
+    run = 1
+    for step, (_, size) in sorted(zip(steps, box, strict=True)) if steps else ():
+        if size > 1 and step != run:
+            return volume(box) / run
+        run *= size
+    return 1
 
 
 _Lane = tuple[str, int, int]

@@ -144,6 +144,18 @@ def splits(group: Group, arch: Arch, cores: int) -> Iterator[tuple[Box, ...]]:
         for grid in grids(last, [channels], cores):
             if grid:
                 yield boxes(last, grid, {channels: grain_of(last, channels, arch)}, arch)
+    for axis in recomputing_axes(group) if cores > 1 else ():
+        if axis not in axes and (axis != channels or last[axis] <= arch.matrix.cols):
+            yield boxes(last, {axis: min(cores, last[axis])}, {}, arch)
+
+
+def recomputing_axes(group: Group) -> list[int]:
+    """Axes of all results along which cores may split a group if each computes again what parts of
+    others need as well: what it reads is in the memory of each, or what it makes is to be."""
+    shapes = [group.tensors[name].shape for name in group.results]
+    last = shapes[-1]
+    same = (all(shape[a : a + 1] == last[a : a + 1] for shape in shapes) for a in range(len(last)))
+    return [a for a, alike in enumerate(same) if alike and last[a] > 1 and group.residents]
 
 
 def split_channels(group: Group) -> int | None:

@@ -58,6 +58,13 @@ class ResidentTensor:
         """By core, the part that it keeps."""
         return self.cut or (tuple((0, extent) for extent in self.shape),)
 
+    @cached_property
+    def everywhere(self) -> bool:
+        """Whether each of several cores keeps all of it."""
+        return bool(self.cut) and all(
+            part == tuple((0, extent) for extent in self.shape) for part in self.cut
+        )
+
     def around(self, core: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The border in front of a core's part and behind it: there is none inside the tensor."""
         spans = tuple(zip(self.slices[core], self.shape, strict=True))

@@ -101,16 +101,17 @@ def test_a_core_keeps_its_share_and_what_its_readers_reach(
     kernel: int, stride: int, kept: list[tuple[int, int]]
 ) -> None:
     _, second = groups(compiled(network(kernel, stride=stride), APART))
-    assert [rows(way.slices) for way in slicings(FIRST, [second], TWO, 2)] == [kept]
+    whole = [(0, 16), (0, 16)]
+    assert [rows(way.slices) for way in slicings(FIRST, [second], TWO, 2)] == [kept, whole]
     both = [(rows(w.slices), w.passed) for w in slicings(FIRST, [second], TWO, 2, passing=True)]
     alone = kept == [(0, 8), (8, 16)]
     sliced = [(kept, False)] if alone else [(kept, True), (kept, False)]
-    assert both == [*sliced, ([(0, 16), (0, 16)], True)]  # or all of it on both cores
+    assert both == [*sliced, (whole, True), (whole, False)]  # or all of it on both cores
 
 
 def test_images_are_kept_where_they_are_worked_on() -> None:
     _, second = groups(compiled(network(batch=2), APART))
-    images, halves = (way.slices for way in slicings(FIRST, [second], TWO, 2))
+    images, halves, _ = (way.slices for way in slicings(FIRST, [second], TWO, 2))
     assert images == (((0, 1), (0, 8), (0, 16), (0, 16)), ((1, 1), (0, 8), (0, 16), (0, 16)))
     assert rows(halves) == [(0, 9), (7, 16)]
 
@@ -334,11 +335,12 @@ def test_ways_to_keep_channels() -> None:
         ways = slicings(FIRST, [reader], several(), 2, passing=passing)
         return [way for way in ways if all(box[2] == (0, 16) for box in way.slices)]
 
-    own, everything = Slicing((half(0), half(1))), Slicing((ALL, ALL), passed=True)
-    assert by_channels("depthwise", passing=False) == [own]
-    assert by_channels("depthwise", passing=True) == [own, everything]
-    assert by_channels("conv", passing=True) == [everything]
-    assert by_channels("conv", passing=False) == []
+    own, made = Slicing((half(0), half(1))), Slicing((ALL, ALL))
+    everything = [Slicing((ALL, ALL), passed=True), made]
+    assert by_channels("depthwise", passing=False) == [own, made]
+    assert by_channels("depthwise", passing=True) == [own, *everything]
+    assert by_channels("conv", passing=True) == everything
+    assert by_channels("conv", passing=False) == [made]
 
 
 def test_cores_split_channels_of_one_product_and_what_follows_it() -> None:
@@ -374,3 +376,42 @@ def estimate(made: CompileResult) -> Estimate:
     step = made.steps[0]
     assert isinstance(step, PlacedGroup)
     return step.plan.schedule.estimate
+
+
+# What each of several cores keeps as a whole.
+
+
+def normed(heads: int) -> onnx.ModelProto:
+    """A product, of whose numbers the mean is taken away, and a product of what is left, all 64
+    wide; some of that is done on `heads` of a part of the width."""
+    net = Net()
+    x = net.op("MatMul", net.input(1, 1, 64), net.weight(64, 64))
+    x = net.op("Reshape", x, net.const([1, heads, 1, 64 // heads], "i8"))
+    x = net.op("Softmax", x, axis=-1)
+    x = net.op("Reshape", x, net.const([1, 1, 64], "i8"))
+    x = net.op("Sub", x, net.op("ReduceMean", x, net.const([-1], "i8"), keepdims=1))
+    return net.model(net.op("MatMul", x, net.weight(64, 64)))
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+def test_what_all_cores_read_is_passed_or_made_by_each(sync: str, heads: int) -> None:
+    """A sum over all that a product makes bars splits; nothing of it goes through slow DRAM."""
+    arch, model = several(sync=sync, latency=2000), normed(heads)
+    made = compiled(model, arch=arch)
+    kept = [kept for group in groups(made) for kept in group.residents.values()]
+    assert {own.passed for own in kept} == {True, False}
+    assert all(own.everywhere for own in kept)
+    assert simulate(made.program, arch).traffic["dram.write"] == 64 * 4  # the output alone
+    text = print_tree(extract_tree("net", made.steps))
+    assert print_tree(extract_tree("net", compiled(model, text, arch).steps)) == text
+    right(made.program, model, arch)
+
+
+def test_parts_that_are_passed_piece_by_piece_take_a_cycle_for_each() -> None:
+    arch, given = several(), (Handover(0, (1,), half(0)),)
+    side, apart = (
+        handover_cycles(arch, given, 4, (0, SIDE * SIDE * step, SIDE * step, step))
+        for step in (1, 2)
+    )
+    assert apart - side == MAPS * SIDE * SIDE / 2 * (1 - 4 / 16)

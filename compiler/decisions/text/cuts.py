@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from compiler.cost.multicast import between_cores
 from compiler.decisions.text.tree import For, Home, ScheduleStep, Span, StepLayer
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import shared_axes, split_channels
+from compiler.geometry.cuts import recomputing_axes, shared_axes, split_channels
 from compiler.schedule.residency.table import Slicing
 from compiler.schedule.tiling.candidates import stays_whole
 from compiler.schedule.tiling.elementwise_tiling import free_dims, together
@@ -44,7 +44,8 @@ class Cuts:
         alone = self.group.alone
         self.free = _splittable(self.last) if alone else set(shared_axes(self.group))
         channels = split_channels(self.group)
-        self.among = self.free if alone or channels is None else {*self.free, channels}
+        self.among = {*self.free, *recomputing_axes(self.group)}
+        self.among |= set() if alone or channels is None else {channels}
 
     def parts(self) -> tuple[Box, ...]:
         """The cores' parts of the last result."""
@@ -171,16 +172,17 @@ def slicing_of(
     def say(what: str, line: int = home.line) -> None:
         mistakes.append(f"line {line}: {what}")
 
-    layers = (layer for part in parts if isinstance(part, Group) for layer in part.layers)
+    layers = [layer for part in parts if isinstance(part, Group) for layer in part.layers]
     maker = next((layer for layer in layers if layer.result.name == home.tensor), None)
     if home.passed and between_cores(arch) is None:
         ways = f"no copy engine of {arch.name} passes parts from core to core"
         say(f"{ways}, or tokens are too few")
-    if maker is None or not home.cores:
+    if not home.cores or not layers or home.tensor not in layers[0].tensors:
         return None
     if len(home.cores) > arch.core_count:
         say(f"{len(home.cores)} cores, where {arch.name} has {arch.core_count}")
-    axes, shape = _axes_of(maker), maker.result.shape
+    axes = {} if maker is None else _axes_of(maker)
+    shape = layers[0].tensors[home.tensor].shape
     return Slicing(tuple(core_box(core, axes, shape, say) for core in home.cores), home.passed)
 
 

@@ -76,7 +76,8 @@ def _residents(parts: Sequence[Part]) -> Iterator[Home]:
     for group in groups:
         kept = []
         for own in group.residents.values():  # with what every core keeps; nothing where it is one
-            cores = tuple(_cut_spans(makers[own.whole], part) for part in own.cut)
+            every = own.everywhere
+            cores = tuple(() if every else _cut_spans(makers[own.whole], part) for part in own.cut)
             kept.append(Home(own.whole, "local", own.address, cores, own.passed))
         shared = [
             Home(group.tensors[name].storage.buffer, "shared", home.address)

@@ -98,19 +98,19 @@ class KeptBuffer(ResidencyCandidate):
         prices = table.prices
         if prices.arch.core_count == 1:
             return [Slicing()]
-        if [*self.kept] != [self.name]:
-            return []  # slices of a concatenation would be cut twice
+        passing = between_cores(prices.arch) is not None
+        if [*self.kept] != [self.name]:  # slices of a concatenation would be cut twice
+            return [*everywhere(self.joint.whole.shape, prices.cores, passing=passing)]
         readers = []
         for position in sorted(self.groups - {self.first}):
             reader = self.joint.user(table.group(position))
             assert reader is not None
             readers.append(reader)
-        passing = between_cores(prices.arch) is not None
         return list(slicings(self.name, readers, prices.arch, prices.cores, passing=passing))
 
     def sliced_bytes(self, slicing: Slicing) -> int:
         """Bytes that a core needs."""
-        if not slicing.slices:
+        if not slicing.slices or self.name not in self.kept:
             return self.bytes
         cut = replace(self.kept[self.name], cut=slicing.slices)
         return math.prod(cut.padded) * size_of(self.joint.whole.dtype)
@@ -132,8 +132,19 @@ class KeptBuffer(ResidencyCandidate):
             user = self.joint.user(group)
             assert user is not None
             group, names = user, self.joint.names(user)
-        kept = {name: _at_address(self.kept[name], slicing, row.address) for name in names}
+        kept = {name: self._at_address(name, slicing, row.address) for name in names}
         return group.beside(kept, table.reserve(row))
+
+    def _at_address(self, name: str, slicing: Slicing, address: int) -> ResidentTensor:
+        """A tensor in its place; where cores keep slices, there is room for the largest."""
+        kept = replace(self.kept[name], address=address)
+        if not slicing.slices:
+            return kept
+        if all(part == _all_of(self.joint.whole.shape) for part in slicing.slices):
+            cut = (_all_of(kept.shape),) * len(slicing.slices)
+            return replace(kept, cut=cut, passed=slicing.passed)
+        kept = replace(kept, cut=slicing.slices, passed=slicing.passed)
+        return replace(kept, room=kept.padded)
 
 
 def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Iterator[KeptBuffer]:
@@ -244,8 +255,7 @@ def _border(group: Group, joint: BufferViews, name: str) -> tuple[tuple[int, ...
     before = after = (0,) * len(shape)
     for layer in group.layers:
         if name in layer.inputs:
-            box = tuple((0, extent) for extent in layer.result.shape)
-            region = clipped(layer_needs(layer, box)[name], shape)
+            region = clipped(layer_needs(layer, _all_of(layer.result.shape))[name], shape)
             before = tuple(map(max, before, region.before))
             after = tuple(map(max, after, region.after))
     return before, after
@@ -293,15 +303,25 @@ def slicings(
     """The ways in which several of `cores` can keep the tensor `name` for groups that read it, at
     least one; `passing`: they can pass each other parts of it."""
     shape = readers[0].tensors[name].shape
-    whole = tuple((0, extent) for extent in shape)
+    whole = _all_of(shape)
     for shares, wider in _cuts(name, shape, readers, arch, cores):
         if wider != shares and all(kept == whole for kept in wider):
-            continue  # each would make all of it; passed it is below
+            continue  # that is below
         if passing and wider != shares:
             yield Slicing(wider, passed=True)
         yield Slicing(wider)
-    if passing:
-        yield Slicing((whole,) * cores, passed=True)
+    yield from everywhere(shape, cores, passing=passing)
+
+
+def everywhere(shape: tuple[int, ...], cores: int, *, passing: bool) -> Iterator[Slicing]:
+    """The ways in which each of several cores keeps all of a tensor: it makes all of it, or cores
+    pass each other what they make."""
+    for passed in (True, False) if passing else (False,):
+        yield Slicing((_all_of(shape),) * cores, passed)
+
+
+def _all_of(shape: tuple[int, ...]) -> Box:
+    return tuple((0, extent) for extent in shape)
 
 
 def _cuts(
@@ -396,12 +416,3 @@ def _joint_places(
         if slicing not in candidate.slicings(table):
             yield None
         yield from candidate.places(table, limit, slicing=slicing)
-
-
-def _at_address(kept: ResidentTensor, slicing: Slicing, address: int) -> ResidentTensor:
-    """A tensor in its place; where cores keep slices, there is room for the largest."""
-    kept = replace(kept, address=address)
-    if not slicing.slices:
-        return kept
-    cut = replace(kept, cut=slicing.slices, passed=slicing.passed)
-    return replace(cut, room=cut.padded)

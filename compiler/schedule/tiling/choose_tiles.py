@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 
 from compiler.cost.multicast import Cores, MulticastRoute
@@ -126,7 +127,7 @@ class GroupSearch:
         self.bounds = LowerBounds(self.arch, self.slots, self.outlines)
         self.transfers: dict[object, Transfer] = {}
         self.moves: dict[object, float] = {}
-        self.shares: dict[Cores, MappingCache] = {}
+        self.shares: dict[tuple[Cores, float], MappingCache] = {}
         self.ways: dict[tuple[int, frozenset[str], Parts], list[Way]] = {}
         """Of layers that are alike, by what lies in shared memory and by split."""
 
@@ -257,18 +258,19 @@ class GroupSearch:
 
     def pricer(self, group: Group) -> GroupPricer:
         """Prices of one group's schedules."""
+        followed = self.tiles.held_up if len(group.layers) > 1 else 0.0
         return GroupPricer(
-            group, self.arch, self.slots, self._shares_on, self.memory, self.facts,
+            group, self.arch, self.slots, partial(self._shares_on, held_up=followed), self.memory, self.facts,
             self.tiles.whole, self.transfers, self.moves, self.way,
         )  # fmt: skip
 
-    def _shares_on(self, cores: Cores) -> MappingCache:
-        """What layers take while `cores` work."""
-        if cores not in self.shares:
-            self.shares[cores] = MappingCache(
-                self.arch, self.slots, cores, self.tiles.held_up, self.outlines, known=self.fronts
+    def _shares_on(self, cores: Cores, held_up: float) -> MappingCache:
+        """What layers take while `cores` work, if those behind them in the group are `held_up`."""
+        if (cores, held_up) not in self.shares:
+            self.shares[cores, held_up] = MappingCache(
+                self.arch, self.slots, cores, held_up, self.outlines, known=self.fronts
             )
-        return self.shares[cores]
+        return self.shares[cores, held_up]
 
     def _splits(self, group: Group) -> Iterator[Parts]:
         """Parts for the cores, along the axes that all results can be cut; most cores first."""

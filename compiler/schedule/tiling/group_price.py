@@ -485,6 +485,10 @@ class _Candidate:
         busy += passed_cycles(arch, group, self.schedule.parts)
         rest = timeline.rest(looped=bool(self.schedule.loops))
         lead = arriving.get(0, 0.0)
+        streams_first = pricer.count == 1 or group.residents.keys() & group.layers[0].inputs
+        if not lead and streams_first:
+            share = share_of(0, walked.moment(0).work[0])
+            lead = share.lead if share is not None else 0.0
         everything = sum(moved.values())
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
 
