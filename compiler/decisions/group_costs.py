@@ -65,7 +65,9 @@ class GroupCosts:
         other = GroupCosts(self.arch, stages, self.fronts)
         same = other.search.asks == self.search.asks
         if same:
-            other.search, other.facts = self.search, self.facts
+            other.search = self.search.trying(stages.tile)
+            other.cores, other.facts = other.search.cores, self.facts
+        same = same and stages.tile == self.stages.tile
         other.search.memory = self.search.memory  # walks depend on no option
         if stages.plan == self.stages.plan:
             other._plans = self._plans
