@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from compiler.codegen.relocate import EmittedGroups
 from compiler.errors import DoesNotFit
@@ -23,6 +22,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Schedule
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 
 Fit = tuple[Plan, dict[str, Place]]
 

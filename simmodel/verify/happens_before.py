@@ -20,7 +20,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Operand, cached_property
 from simmodel.program.expand import Site, addresses, numbered
 from simmodel.program.program import Program
 
