@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from compiler.codegen.kernels import Offer
@@ -29,6 +28,7 @@ from compiler.schedule_ir.schedule import Schedule
 from compiler.target.loops.cover import Cover, CoverProblem
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 from simmodel.program.program import Probe, Program
 
 IR = TypeVar("IR")

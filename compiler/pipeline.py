@@ -28,7 +28,7 @@ from compiler.context import (
 )
 from compiler.decisions.cache import Decisions, decision_of
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
-from compiler.decisions.group_costs import Fit
+from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.decisions.text.apply import apply_tree
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
@@ -68,6 +68,7 @@ def compile_model(
     options: CompileOptions | None = None,
     observe: Observer = unobserved,
     decisions: Decisions | None = None,
+    known: GroupCosts | None = None,
 ) -> CompileResult:
     """Compile a network for a machine.
 
@@ -80,6 +81,7 @@ def compile_model(
         observe: called after each stage; what it raises ends the compilation.
         decisions: schedules that were chosen before, of which one may serve; it is observed when
             it is placed.
+        known: what groups take on this machine, of programs that were compiled before.
 
     Returns:
         The program, the operators left to the host, and the decision for every group.
@@ -88,7 +90,7 @@ def compile_model(
         UnsupportedModel: operators that can run nowhere.
         DoesNotFit: the sum that exceeds a memory, and what would make it fit.
     """
-    ctx = Context(arch, options or CompileOptions(), observe, decisions)
+    ctx = Context(arch, options or CompileOptions(), observe, decisions, known)
     if ctx.dtype not in arch.types:
         raise UnsupportedModel(f"{arch.name} has no {ctx.dtype}; it has {', '.join(arch.types)}")
     if isinstance(model, onnx.ModelProto):

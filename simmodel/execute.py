@@ -12,7 +12,6 @@ import mmap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
 from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Operand, cached_property
 from simmodel.program.program import Constant, Place, Port, Probe, Program, places
 from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
 from simmodel.verify.overlap import legal_edges, touched_ends

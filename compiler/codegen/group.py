@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from compiler.codegen.constants import PackedWeights
@@ -34,7 +33,7 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.group_facts import by_part
 from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
 from simmodel.isa import Copy, Item, Splat, Unary
-from simmodel.isa.region import Address, Operand, Terms
+from simmodel.isa.region import Address, Operand, Terms, cached_property
 from simmodel.program.program import TileKind, TileLoop
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.copies import (
@@ -56,7 +55,7 @@ from compiler.target.equal_engines import columns, cut_dim, shares
 from compiler.tensor_ir.bounds import raw_value
 from compiler.tensor_ir.nest import Tensor
 from simmodel.isa import Copy
-from simmodel.isa.region import Operand, replace
+from simmodel.isa.region import Operand, cached_property, replace
 from simmodel.program.program import TileKind
 
 

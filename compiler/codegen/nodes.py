@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.loops.split import Reach, ends, runs
 from simmodel.isa import Await, Instruction, Item, Loop
-from simmodel.isa.region import replace
+from simmodel.isa.region import cached_property, replace
 from simmodel.program.program import TileKind
 
 

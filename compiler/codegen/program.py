@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
-from simmodel.isa.region import Operand, Register
+from simmodel.isa.region import Operand, Register, cached_property
 from simmodel.program.program import (
     Buffer,
     Constant,

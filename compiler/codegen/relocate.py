@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ from compiler.tensor_ir.bounds import Box, union
 from compiler.tensor_ir.nest import Tensor
 from simmodel.arch.base import OFF_CHIP
 from simmodel.isa import Await, Item, Loop
-from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, replace
+from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, cached_property, replace
 from simmodel.program.program import TileKind
 from simmodel.program.substitute import map_operands
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from compiler.codegen.legalize import Names
 from compiler.codegen.nodes import Use
@@ -29,7 +28,7 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Tensor
 from simmodel.arch.element_types import per_item, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.region import Address, Operand, Ring, Terms, in_bytes, replace
+from simmodel.isa.region import Address, Operand, Ring, Terms, cached_property, in_bytes, replace
 from simmodel.program.program import TileLoop
 
 

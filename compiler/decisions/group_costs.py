@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from compiler.codegen.relocate import EmittedGroups
 from compiler.errors import DoesNotFit
@@ -23,6 +22,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Schedule
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 
 Fit = tuple[Plan, dict[str, Place]]
 
@@ -65,7 +65,9 @@ class GroupCosts:
         other = GroupCosts(self.arch, stages, self.fronts)
         same = other.search.asks == self.search.asks
         if same:
-            other.search, other.facts = self.search, self.facts
+            other.search = self.search.trying(stages.tile)
+            other.cores, other.facts = other.search.cores, self.facts
+        same = same and stages.tile == self.stages.tile
         other.search.memory = self.search.memory  # walks depend on no option
         if stages.plan == self.stages.plan:
             other._plans = self._plans

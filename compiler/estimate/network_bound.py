@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -39,6 +38,7 @@ from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 from simmodel.trace import Events
 
 _MOST = 256

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -38,6 +37,7 @@ from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.tracking import TrackedCache
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 from simmodel.trace import Events
 
 _KEPT = 0.5

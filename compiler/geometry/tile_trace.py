@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial, reduce
+from functools import cache, partial, reduce
 from itertools import pairwise
 
 from compiler.errors import CompilerError
@@ -25,6 +25,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import OuterLoop
 from compiler.tensor_ir.bounds import Box, TileWindow, clipped, empty, union, volume
+from simmodel.isa.region import cached_property
 
 FEW = 4
 """Tiles in a run that are no loop: one by one, each can be ordered with its neighbours."""

@@ -13,7 +13,6 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from compiler.memory.steady_state import SAMPLES, Phase, Stream
 from compiler.schedule.residency.buffer import Place, Places, TileBuffer
 from simmodel.arch.record import Memory
+from simmodel.isa.region import cached_property
 
 # What a placement costs in cycles: engines that meet in the banks of one memory.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 
 from compiler.errors import DoesNotFit
@@ -21,6 +20,7 @@ from simmodel.arch.element_types import size_of
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
+from simmodel.isa.region import cached_property
 from simmodel.program.program import Buffer
 
 

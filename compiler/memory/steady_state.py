@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from compiler.cost.overlap import sustained_rate
 from compiler.cost.work import depthwise_cycles
@@ -26,7 +25,7 @@ from simmodel.arch.matrix_cycles import product_cycles, streams
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule
 from simmodel.isa.forms import cost_of
-from simmodel.isa.region import Address, Operand
+from simmodel.isa.region import Address, Operand, cached_property
 
 SAMPLES = 4
 """Moments of a phase that are looked at. Of tiles of the group, turns of a layer's outer loops and

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Generic, TypeVar
 
 from compiler.schedule_ir.layer import Layer
@@ -17,7 +16,7 @@ from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Storage, Tensor, dense
 from simmodel.arch.base import MemoryRole
 from simmodel.arch.record import Arch
-from simmodel.isa.region import replace
+from simmodel.isa.region import cached_property, replace
 
 
 @dataclass(frozen=True)

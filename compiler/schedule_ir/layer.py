@@ -7,12 +7,11 @@ way from one engine to the next. Layers that share outer tile loops are a `Group
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from compiler.tensor_ir.build import reading
 from compiler.tensor_ir.nest import Nest, NestGraph, Tensor
-from simmodel.isa.region import replace
+from simmodel.isa.region import cached_property, replace
 
 # A binding: which engine runs a nest, and how a sum of products gets from sums to its result.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from operator import lt
 
@@ -31,7 +30,7 @@ from compiler.tensor_ir.registers import (
     values_at_point,
     with_size,
 )
-from simmodel.isa.region import Register
+from simmodel.isa.region import Register, cached_property
 
 
 @dataclass(frozen=True)

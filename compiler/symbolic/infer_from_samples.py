@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -35,7 +34,7 @@ from compiler.tensor_ir.registers import (
 )
 from simmodel.arch.dtype import NUMPY
 from simmodel.errors import HostFailed
-from simmodel.isa.region import Register
+from simmodel.isa.region import Register, cached_property
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from compiler.errors import CompilerError
 from compiler.geometry.boxes import Key, Range, keys_of, needs
@@ -22,6 +21,7 @@ from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Access, Tensor, order_of
 from simmodel.arch.base import MemoryRole
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 
 
 class Unholdable(CompilerError):

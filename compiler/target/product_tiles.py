@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from compiler.target.loops.cover import startup_of
 from compiler.tensor_ir.nest import Nest, Tensor, order_of
 from simmodel.arch.element_types import accumulator_of, size_of
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 
 _PRODUCT, _CHAINED = "vector.product", "vector.ternary.fma"
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -48,6 +48,7 @@ from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.forms import cost_of, elementwise_form
+from simmodel.isa.region import cached_property
 from simmodel.trace import Events
 
 _MOVE = "vector.unary.move"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.dtype import limits
 from simmodel.arch.element_types import is_float
+from simmodel.isa.region import cached_property
 
 Box = tuple[tuple[int, int], ...]
 """(start, size) per dimension."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -24,7 +23,7 @@ from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.tensor_ir.registers import Count
 from simmodel.arch.element_types import size_of
 from simmodel.arch.lazy_array import AnyArray
-from simmodel.isa.region import Register, Terms, contiguous, replace
+from simmodel.isa.region import Register, Terms, cached_property, contiguous, replace
 
 Array = NDArray[Any]
 

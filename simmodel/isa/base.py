@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
@@ -22,7 +22,7 @@ from simmodel.arch.dtype import NAMES, Array, largest, real_limits
 from simmodel.arch.element_types import PACKED, STORED, is_float
 from simmodel.arch.record import Arch, FarMemory
 from simmodel.isa.operand_rules import Breaches, sound, storable
-from simmodel.isa.region import Operand, replace
+from simmodel.isa.region import Operand, cached_property, replace
 
 View = Callable[[Operand], Array]
 """Returns the writable strided array of an operand's raw values."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from string import ascii_uppercase
 from typing import ClassVar
 
@@ -43,7 +42,7 @@ from simmodel.isa.operand_rules import (
     typed,
     windowed,
 )
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Operand, cached_property
 
 INFINITY = math.inf
 

@@ -12,14 +12,30 @@ A variable may also be a *register*, which holds a length that is known when the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, cached_property, lru_cache
-from typing import Any, TypeVar
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from simmodel.arch.element_types import per_item, size_of
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property(functools.cached_property):
+        """As in `functools`, where finding most values takes less time than its lock does up to
+        Python 3.11."""
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            found = instance.__dict__[self.attrname] = self.func(instance)
+            return found
+
 
 Record = TypeVar("Record")
 

@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -53,7 +53,7 @@ from simmodel.isa.operand_rules import (
     shaped,
     windowed,
 )
-from simmodel.isa.region import Operand, merge_dimensions, walk
+from simmodel.isa.region import Operand, cached_property, merge_dimensions, walk
 
 
 @lru_cache(maxsize=1 << 14)

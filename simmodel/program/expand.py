@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from simmodel.errors import NotRunnable, TooLong
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
 from simmodel.isa.base import instructions, operand_fields
 from simmodel.isa.operand_rules import WALKED, shares_bytes
-from simmodel.isa.region import Address, Operand, Ring, Terms, replace
+from simmodel.isa.region import Address, Operand, Ring, Terms, cached_property, replace
 
 Turns = tuple[tuple[str, int], ...]
 """Loop variables and counts, outermost first."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.isa import Item
-from simmodel.isa.region import Operand, Register
+from simmodel.isa.region import Operand, Register, cached_property
 from simmodel.program.expand import Expansion, expand
 
 

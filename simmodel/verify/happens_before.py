@@ -19,7 +19,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Operand, cached_property
 from simmodel.program.expand import Site, addresses, numbered
 from simmodel.program.program import Program
 

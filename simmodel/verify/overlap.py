@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 from simmodel.program.program import Place, places
 from simmodel.verify.happens_before import (
     Clocks,

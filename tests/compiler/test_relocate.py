@@ -26,12 +26,13 @@ from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
 from compiler.frontend.operators.body import Declined
 from compiler.memory.on_chip import PlacedGroup
-from compiler.options import Stages
+from compiler.options import Stages, stages_for
 from compiler.pipeline import emit_program, replace_steps
 from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.tiling.choose_tiles import GroupSearch
+from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
 from simmodel.arch.record import Arch
@@ -216,3 +217,29 @@ def test_programs_for_one_machine_share_what_layers_take(monkeypatch: pytest.Mon
     assert len(asked) < several / 2 and own and first.search is not None
     assert print_program(shared.program) == print_program(each.program)
     assert shared.search is not None and shared.search.costs.stages == STAGES
+
+
+def test_a_narrower_search_asks_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, arch = prepared(convolved(), "net"), NAMED["wide"]
+    wide, narrow = (CompileOptions(dtype="fp32", stages=stages_for(n)) for n in (1, 0))
+    asked: list[object] = []
+    price, loops = GroupPricer.price, GroupSearch._priced_loops
+
+    def priced(self: GroupPricer, *cut: Any, **how: Any) -> Any:
+        asked.append(cut)
+        return price(self, *cut, **how)
+
+    def priced_loops(self: GroupSearch, group: Group, splits: Sequence[Any]) -> Any:
+        asked.extend(splits)
+        return loops(self, group, splits)
+
+    monkeypatch.setattr(GroupPricer, "price", priced)
+    monkeypatch.setattr(GroupSearch, "_priced_loops", priced_loops)
+    each = compile_model(model, arch, narrow)
+    several, asked[:] = len(asked), []
+    first = compile_model(model, arch, wide)
+    assert first.search is not None
+    own, asked[:] = len(asked), []
+    again = compile_model(model, arch, narrow, known=first.search.costs)
+    assert len(asked) < several / 4 and own
+    assert print_program(again.program) == print_program(each.program)

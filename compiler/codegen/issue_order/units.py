@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 
 from compiler.codegen.issue_order.access import Accesses, accesses, merged
 from compiler.codegen.nodes import instructions
@@ -28,7 +28,7 @@ from simmodel.isa import (
     Sync,
 )
 from simmodel.isa.base import operand_traffic
-from simmodel.isa.region import replace
+from simmodel.isa.region import cached_property, replace
 from simmodel.program.substitute import fixed, shifted
 
 # Whether a stream, executed strictly in its own order, never waits for a token: in closed form.

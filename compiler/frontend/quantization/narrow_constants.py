@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ import onnx_ir as ir
 from compiler.frontend.rewrite import Array, const, input_of, int_attr, ints_attr, is_op, required
 from simmodel.arch.dtype import NAMES, NUMPY
 from simmodel.arch.element_types import COMPRESSED, bytes_for, is_float, per_item, size_of
+from simmodel.isa.region import cached_property
 
 UNITS = 8
 """Units into which a tile is cut at least, where its blocks let it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from operator import or_
 
 import numpy as np
@@ -20,6 +20,7 @@ from compiler.schedule_ir.group import Group, grouped
 from compiler.schedule_ir.layer import Layer, seen_through
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
 from simmodel.arch.element_types import size_of
+from simmodel.isa.region import cached_property
 
 Part = Layer | HostNode
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.schedule.fusion.dependence import Dependences, Ties, members, union
+from simmodel.isa.region import cached_property
 
 # An order of the parts that runs down one branch after the other.
 

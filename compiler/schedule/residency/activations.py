@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, groupby
 
 from compiler.cost.multicast import between_cores
@@ -37,7 +37,7 @@ from compiler.tensor_ir.nest import HostNode, NestGraph, Storage, Tensor, dense,
 from compiler.tensor_ir.rewrite import writes_of
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.region import replace
+from simmodel.isa.region import cached_property, replace
 
 # What could stay on chip between groups: buffers that groups alone use, and how they lie there.
 

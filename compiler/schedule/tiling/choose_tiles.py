@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -48,6 +49,8 @@ from compiler.target.group_facts import Facts, Unholdable
 from compiler.tensor_ir.nest import order_of
 from simmodel.arch.record import Arch
 
+PRICED = 1 << 14
+"""Candidates of groups whose prices are kept."""
 Way = tuple[tuple[TileLoop, ...], Estimate]
 """Loops of a layer alone, and what they take."""
 
@@ -128,13 +131,23 @@ class GroupSearch:
         self.transfers: dict[object, Transfer] = {}
         self.moves: dict[object, float] = {}
         self.shares: dict[tuple[Cores, float], MappingCache] = {}
-        self.ways: dict[tuple[int, frozenset[str], Parts], list[Way]] = {}
-        """Of layers that are alike, by what lies in shared memory and by split."""
+        self.ways: dict[Hashable, list[Way]] = {}
+        """Of layers that are alike, by what lies in shared memory, by breadth, and by split."""
+        self.prices: dict[Hashable, list[Schedule]] = {}
+        """Of groups that are alike, by parts and loops: none where they do not fit."""
 
     @property
     def asks(self) -> Hashable:
-        """What decides, on one machine, how groups are cut."""
-        return self.tiles, self.slots, self.way
+        """What decides, on one machine, what a group that is cut in some way takes."""
+        tiles = self.tiles
+        return tiles.objective, tiles.whole, tiles.held_up, self.slots, self.way
+
+    def trying(self, tiles: ChooseTiles) -> GroupSearch:
+        """One that asks the same of other cuts, and shares what is known."""
+        other = copy(self)
+        other.tiles = tiles
+        other.cores = min(tiles.cores or self.arch.core_count, self.arch.core_count)
+        return other
 
     def alone(self, group: Group, planned: Callable[[Schedule, Arch], object]) -> Schedule:
         """The cheapest schedule of one layer for which `planned` finds room; DoesNotFit with the
@@ -158,7 +171,8 @@ class GroupSearch:
         """Of a group of one layer, in no order; not all of them may fit."""
         (layer,) = group.layers
         splits, outlined = self._layer_splits(layer, group), self.outlines.layer(layer)
-        key = outlined.number, outlined.renamed(group.shared)
+        breadth = self.tiles.breadth
+        key = outlined.number, outlined.renamed(group.shared), breadth.kept, breadth.tiles
         missing = [parts for parts in splits if (*key, parts) not in self.ways]
         for parts, found in zip(missing, self._priced_loops(group, missing), strict=True):
             self.ways[*key, parts] = list(found)
@@ -336,9 +350,14 @@ class GroupSearch:
             yield from made
 
     def _priced(self, pricer: GroupPricer, parts: Parts, loops: Loops) -> list[Schedule]:
-        ways = (False, True) if self.tiles.objective == "memory" else (False,)
-        made = (pricer.price(parts, loops, frugal=frugal) for frugal in ways)
-        return [schedule for schedule in made if schedule is not None]
+        key = self.outlines.of(pricer.group), parts, loops
+        if key not in self.prices:
+            ways = (False, True) if self.tiles.objective == "memory" else (False,)
+            made = [pricer.price(parts, loops, frugal=frugal) for frugal in ways]
+            if len(self.prices) >= PRICED:
+                del self.prices[next(iter(self.prices))]
+            self.prices[key] = [schedule for schedule in made if schedule is not None]
+        return self.prices[key]
 
 
 def _total(terms: Terms) -> int:

@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
 from compiler.cost.transfer import Path, Transfer
@@ -36,6 +35,7 @@ from compiler.target.vector import move_cycles
 from compiler.tensor_ir.bounds import Box
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 
 TAIL = 0.05
 """Share of a group's constants from which on it matters how those of its last layer arrive."""

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from compiler.tensor_ir.nest import Access, Tensor, order_of
 from simmodel.arch.element_types import accumulator_of, per_item, size_of
 from simmodel.arch.matrix_cycles import streams, tile_limits
 from simmodel.arch.record import Arch
+from simmodel.isa.region import cached_property
 
 
 class TilePrices(NamedTuple):
