@@ -23,7 +23,7 @@ from archgen.comparison.gates import Judgement, gates_of, judged, share_of
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION
-from archgen.report.sheet import plain
+from archgen.report.sheet import counted, plain
 from archgen.studies.query import every
 from archgen.studies.store import writing
 
@@ -250,7 +250,7 @@ def _no_overlap_line(found: StudyComparison, each: Against) -> str:
 def _counted(each: Against) -> str:
     counts = {v: sum(p.verdict == v for p in each.pairs) for v in (*_STYLES, "same", "neither")}
     shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{len(each.pairs)} pairs: {shown}"
+    return f"{counted(len(each.pairs), 'pair')}: {shown}"
 
 
 def _point_name(key: Record, told: Sequence[str]) -> str:

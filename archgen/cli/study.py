@@ -18,6 +18,7 @@ from archgen.cli.terminal import ExitCode, show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
 from archgen.models.extents import Shape, asked, shapes
+from archgen.report.sheet import counted
 from archgen.schema.load import load_files
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, StudyError, Workload, contents_of, designed, points
@@ -138,7 +139,7 @@ def study(
     if dry_run:
         wanted = points(design)
         table, finished = summary.points_table(wanted, folder)
-        said = f"{len(wanted)} points, {finished} of them finished in {folder}"
+        said = f"{counted(len(wanted), 'point')}, {finished} of them finished in {folder}"
         show([table], [said, *implausible(design)])
         return
     asked, tools = running(folder, **means), STANDARD if skip else UNSKIPPED

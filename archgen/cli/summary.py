@@ -125,8 +125,8 @@ def _varying_columns(rows: Sequence[Record]) -> list[str]:
 
 def _row_cells(row: Record, names: Sequence[str]) -> list[str]:
     """The cells of these columns, empty where a row has no such thing."""
-    within = frames.spans(row)
-    cells = ((row.get(name), within.get(name.removeprefix(DIMENSION))) for name in names)
+    within, named = frames.spans(row), {**row, "model": str(row["model"]).rsplit("/", 1)[-1]}
+    cells = ((named.get(name), within.get(name.removeprefix(DIMENSION))) for name in names)
     return ["" if pd.isna(cell) else f"{cell}{_of(span)}" for cell, span in cells]
 
 
@@ -196,7 +196,7 @@ def host_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
     ranked = sorted(points, key=lambda reason: -len(points[reason]))
     for reason in ranked[:_REASONS]:
         count = len(points[reason])
-        said = f"{count} point{'s' * (count != 1)}: {', '.join(sorted(operators[reason]))}"
+        said = f"{counted(count, 'point')}: {', '.join(sorted(operators[reason]))}"
         yield f"host ops: {said}: {shortened(reason)}"
     if len(ranked) > _REASONS:
         where = "`archgen compile --report` and report.html have all"

@@ -85,7 +85,7 @@ def lacks(node: HostNode, graph: NestGraph, arch: Arch) -> str | None:
         if engine.indirect is None or _home(index, arch) not in (*engine.from_, *engine.to)
     ]  # fmt: skip
     if unable or arch.copy_engine(*(("local", home) if puts else (home, "local"))) is None:
-        return f"copy engine {' and '.join(unable)} takes no list of rows"
+        return f"no list of rows is taken by {' and '.join(unable) or 'a copy engine'}"
     own, other = _takes(pick, tensors[node.outputs[0]], graph, arch), _else(node, tensors, arch)
     if own > other:
         return f"rows are so short that other ways are quicker ({own:.0f} : {other:.0f} cycles)"

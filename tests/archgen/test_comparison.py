@@ -166,7 +166,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 def test_folders_are_compared_on_the_command_line(folders: tuple[str, str]) -> None:
     result = CliRunner().invoke(compare, [*folders, "--fail-if-worse", "usual"])
     assert result.exit_code == 0, result.output
-    assert "1 pairs: 1 same" in result.output
+    assert "1 pair: 1 same" in result.output
     assert f"only in {folders[0]}: gemmini-16" in result.output
     assert archgen.compare(*folders).against[0].means["latency_ms"] == 1.0
 
@@ -184,7 +184,7 @@ def test_several_studies_stand_beside_the_first() -> None:
         "study 2: 2 pairs: 1 better, 1 same",
         "only in study 1, not in study 3: edge net batch 1",
         "only in study 3: edge net batch 4",
-        "study 3: 1 pairs: 1 worse",
+        "study 3: 1 pair: 1 worse",
     ]
     with pytest.raises(StudyError, match="give at least two studies"):
         compared(first)

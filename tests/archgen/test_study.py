@@ -138,7 +138,8 @@ def test_several_types_are_a_point_each(tmp_path: Path) -> None:
     assert frame["dtype"].tolist() == ["fp16", "int8"] * 2
     assert frame["status"].tolist() == ["ok", "ok", "unsupported", "ok"]
     asked = ("study", *archs, "-m", model(tmp_path), "--dry-run", "--dtype")
-    assert "4 points" in invoke(*asked, "int8,fp16").output
+    shown = invoke(*asked, "int8,fp16").output
+    assert "4 points" in shown and " small.onnx " in shown and str(tmp_path) not in shown
     assert "dtype fp8: none of these" in refused(*asked, "int8,fp8")
 
 
