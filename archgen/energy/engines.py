@@ -50,6 +50,7 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         "bias": costs.add["int32"],
         "clip": 2 * costs.add["int32"],
         "requantize": costs.multiply["int32"] + costs.add["int32"],
+        "table": logic.muxes(8 * ENTRIES),
     }
     for name in matrix.writeback:
         one = logic.datapath(applied[name])

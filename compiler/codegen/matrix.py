@@ -147,7 +147,7 @@ class MatrixEmitter(TileEmitter):
 
     def _finish(self, compute: Compute, tile: TilePosition) -> dict[str, Any]:
         nest = compute.nest
-        fields: dict[str, Any] = {"low": nest.low, "high": nest.high}
+        fields: dict[str, Any] = {"low": nest.low, "high": nest.high, "table": nest.table}
         for name, access in (("bias", nest.bias), ("multiplier", nest.multiplier)):
             if access is not None:
                 index = nest.reads.index(access)

@@ -25,7 +25,7 @@ from itertools import product as combinations
 
 import numpy as np
 
-from compiler.tensor_ir.arithmetic import Cut, blocks, encoded, function_of
+from compiler.tensor_ir.arithmetic import Cut, blocks, code, encoded, function_of
 from compiler.tensor_ir.interpreter import (
     at_first,
     centred,
@@ -43,6 +43,7 @@ from compiler.tensor_ir.nest import Access, Array, Nest, at
 from simmodel.arch.base import CHAINS
 from simmodel.arch.dtype import NAMES, limits, real_limits
 from simmodel.arch.element_types import EPSILON
+from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
 from simmodel.isa.functions import ENTRIES, REDUCE, Function, Term
@@ -228,6 +229,13 @@ class _NestErrors:
         if of_whole_numbers(nest, self.tensors):
             return self._of_whole()
         found = self._with_bias_and_clip(self._reduced())
+        if nest.table:
+            off = (
+                None if found.error is None else encoded(nest, found.values, found.error, self.out)
+            )
+            raw = np.empty(self.out.shape, self.out.dtype)
+            encode(np.clip(found.values, nest.low, nest.high), code(nest.scale, nest.zero), raw)
+            return self._of_table(raw, off, nest.table)
         return None if found.error is None else encoded(nest, found.values, found.error, self.out)
 
     # Whole numbers.
@@ -237,7 +245,9 @@ class _NestErrors:
         the function jumps in between, or the result may wrap round."""
         nest, tensors = self.nest, self.tensors
         if nest.function == "lookup":
-            return self._of_table()
+            (access,) = nest.operands
+            found = over_loops(tensors[access.tensor], access, nest)
+            return self._of_table(found, self._error_of(access), nest.parameters)
         read = dict.fromkeys(access.tensor for access in nest.operands)
         unsure = {n: error for n in read if (error := self.errors.get(n)) is not None}
         if not unsure:
@@ -262,23 +272,20 @@ class _NestErrors:
                     largest = np.where(error > 0, 1 if truth else np.inf, largest)
         return largest.astype(np.float32) if largest.any() else None
 
-    def _of_table(self) -> Array | None:
-        """Largest change of what is looked up: of entries that other implementations have, at all
-        codes that the operand may be."""
-        nest, (access,) = self.nest, self.nest.operands
-        raw, entries = self.tensors[access.tensor], np.asarray(nest.parameters)
-        unsure = np.asarray(nest.uncertain) if nest.uncertain and self.how.unit else 0 * entries
-        error = self.errors.get(access.tensor)
+    def _of_table(self, raw: Array, error: Array | None, table: Sequence[float]) -> Array | None:
+        """Largest change of what is looked up for codes `raw` and all that their `error` allows, in
+        a table that other implementations may have otherwise."""
+        entries, unsure = np.asarray(table), np.zeros(ENTRIES)
+        if self.nest.uncertain and self.how.unit:
+            unsure = np.asarray(self.nest.uncertain)
         off = np.zeros(raw.shape) if error is None else np.minimum(np.ceil(error), ENTRIES)
-        low, high = limits(NAMES[raw.dtype])
-        largest = np.zeros(raw.shape)
-        middle = entries[raw.astype(np.int64) % ENTRIES]
-        for step in range(-int(off.max(initial=0)), int(off.max(initial=0)) + 1):
-            there = np.clip(raw.astype(np.int64) + step, low, high) % ENTRIES
+        codes, middle = raw.astype(np.int64), entries[raw.astype(np.int64) % ENTRIES]
+        largest, most = np.zeros(raw.shape), int(off.max(initial=0))
+        for step in range(-most, most + 1):
+            there = np.clip(codes + step, *limits(NAMES[raw.dtype])) % ENTRIES
             change = np.abs(entries[there] - middle) + unsure[there]
             largest = np.where(abs(step) <= off, np.maximum(largest, change), largest)
-        found = over_loops(largest.astype(np.float32), _unpadded(access), nest)
-        return found.copy() if largest.any() else None
+        return largest.astype(np.float32) if largest.any() else None
 
     # Functions and reductions.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.numerics.nest_error import AGAINST_REFERENCE, forward_error
 from compiler.passes import Count, ensured
+from compiler.target.machine import no_products, on_array
 from compiler.tensor_ir.build import identity
 from compiler.tensor_ir.interpreter import run_nest
 from compiler.tensor_ir.nest import ZERO, Access, Array, Dim, Nest, NestGraph, Step, at
@@ -85,7 +86,29 @@ class _Tables:
             return
         for each in best:
             self.steps[each] = None
-        self.steps[position] = self._looked_up([*best.values()], source)
+        self._put(position, self._looked_up([*best.values()], source), {*best})
+
+    def _put(self, position: int, nest: Nest, instead: set[int]) -> None:
+        """`nest` at its place, `instead` of so many steps, or in the product before it if the array
+        looks its results up."""
+        (source,) = nest.operands
+        place = self.made.get(source.tensor)
+        product = None if place is None else self.steps[place]
+        self.steps[position] = nest
+        if place is None or not isinstance(product, Nest) or product.table:
+            return
+        alone = source.tensor in self.private and {*self.readers[source.tensor]} <= instead
+        summed = product.contraction or (product.depthwise and self.arch.matrix.depthwise)
+        same = self.tensors[source.tensor].dtype == self.tensors[nest.tensor].dtype
+        if not (alone and summed and same and identity(source, nest.rank)):
+            return
+        tabled = replace(
+            product, tensor=nest.tensor, table=nest.parameters, uncertain=nest.uncertain,
+            origin=f"{product.origin}+{nest.origin}",
+        )  # fmt: skip
+        lacks = no_products(product, self.tensors, self.arch)
+        if lacks is None and on_array(tabled, self.tensors, self.arch).direct:
+            self.steps[place], self.steps[position] = tabled, None
 
     def _nest(self, position: int) -> Nest | None:
         """The step at `position` if it is only a function of elements."""

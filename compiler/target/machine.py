@@ -182,6 +182,8 @@ def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
     integer_result = not is_float(target) and target != accumulator_of(source)
     if nest.multiplier is not None or nest.scale is not None or integer_result:
         wanted.add("requantize")
+    if nest.table:
+        wanted.add("table")
     return wanted
 
 
@@ -189,6 +191,8 @@ def vector_lacks(
     nest: Nest, tensors: Mapping[str, Tensor], arch: Arch, *, finishing: bool
 ) -> str | None:
     """Why the vector engine cannot run `nest`, or, `finishing`, the end of it; or None."""
+    if nest.table:
+        return "the array looks its results up"
     late = [access for access in (nest.bias, nest.multiplier) if access is not None]
     wanted = _types(nest, tensors, late if finishing else nest.reads)
     if finishing:

@@ -23,7 +23,7 @@ from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import AnyArray, cast
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
-from simmodel.isa.functions import REDUCE, stored, widened
+from simmodel.isa.functions import REDUCE, looked_up, stored, widened
 
 Host = Callable[[bytes, list[Array]], list[Array]]
 """Runs a payload on arrays as stored and returns its outputs."""
@@ -196,6 +196,8 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
             return
         values = _real_values(nest, tensors)
     encode(values, code(nest.scale, nest.zero), out)
+    if nest.table:
+        out[...] = looked_up(out, *nest.table)
 
 
 def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:

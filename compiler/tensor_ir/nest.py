@@ -113,6 +113,8 @@ class Nest:
     """Operator type, for reports."""
     composite: str | None = None
     """Operators of one model node share this and one group."""
+    table: tuple[float, ...] = ()
+    """By the byte of an 8-bit result, the one that is stored in its place."""
     uncertain: tuple[float, ...] = field(default=(), compare=False)
     """Of a look-up, by entry: its error relative to other implementations."""
     sparse: int = 1

@@ -113,6 +113,7 @@ def _nest(nest: Nest) -> str:
         value = f"clip({value}, {float(nest.low)!r}, {float(nest.high)!r})"
     code = _code(nest.scale, nest.zero)
     value += f" as{code}" if code else ""
+    value += f" looked up in ({_list(nest.table)})" if nest.table else ""
     value += _source(nest.origin, nest.kind, nest.composite)
     value += f" sparse {nest.sparse}" if nest.sparse > 1 else ""
     return f"{spelled(nest.tensor)}[{', '.join(loops[: nest.rank])}] = {value}"

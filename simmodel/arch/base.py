@@ -46,7 +46,7 @@ NarrowType = Literal["int4", "uint4", "int8", "uint8", "fp8e4m3", "fp8e5m2"]
 MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators", "flash"]
 OFF_CHIP = ("dram", "flash")
 """Roles of memories off chip, of which a chip has one each."""
-Writeback = Literal["bias", "clip", "requantize"]
+Writeback = Literal["bias", "clip", "requantize", "table"]
 Chain = Literal["add_add", "add_mul", "sub_mul", "mul_mul", "sub_exp", "sigmoid_mul", "silu_mul"]
 CHAINS: tuple[str, ...] = get_args(Chain)
 """Pairs of functions, the first of which hands its result to the second within the engine."""

@@ -233,7 +233,8 @@ class Matrix(FrozenModel):
     """Whether depthwise convolutions run here, `cols` channels at a time; systolic WS, IS: as many
     as `rows` have room for the kernels of."""
     writeback: tuple[Writeback, ...] = ()
-    """What the engine applies while it writes its result."""
+    """What the engine applies while it writes its result; table: functions of its 8-bit results, of
+    which it looks up 256 entries that come with the instruction."""
     input: MemoryRole = "local"
     weights: MemoryRole = "local"
     output: MemoryRole = "local"

@@ -303,7 +303,8 @@ ENTRIES = 256
 """Of a table: one for each byte."""
 
 
-def _looked_up(x: Array, *entries: float) -> Array:
+def looked_up(x: Array, *entries: float) -> Array:
+    """The entry of a table for each 8-bit number, by its byte."""
     found: Array = np.asarray(entries, np.int64)[x.astype(np.int64) % ENTRIES]
     return found
 
@@ -336,7 +337,7 @@ UNARY: dict[str, Function] = Registry(
         "not": _truth(np.logical_not),
         "bitwise_not": _bitwise(np.bitwise_not),
         "lookup": Function(
-            "simple", _looked_up, ("entry",) * ENTRIES, whole=_looked_up, bits=True
+            "simple", looked_up, ("entry",) * ENTRIES, whole=looked_up, bits=True
         ),
         "is_nan": _real("simple", lambda x: np.isnan(x).astype(np.float32)),
         "is_inf": _real("simple", _is_infinite, of=("negative", "positive")),

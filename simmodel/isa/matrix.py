@@ -32,6 +32,7 @@ from simmodel.isa.base import (
     operand_traffic,
 )
 from simmodel.isa.contraction import contraction, exact_type
+from simmodel.isa.functions import ENTRIES, looked_up
 from simmodel.isa.operand_rules import (
     Breaches,
     alike,
@@ -76,6 +77,8 @@ class MatrixInstruction(Instruction):
     low: float = -INFINITY
     high: float = INFINITY
     """Clip, in output steps (before the zero point is added)."""
+    table: tuple[float, ...] = ()
+    """By the byte of an 8-bit result, the one that is written in its place."""
 
     AXES: ClassVar[dict[str, str]]
     """Dimensions of dst, a and w, a letter each."""
@@ -94,6 +97,8 @@ class MatrixInstruction(Instruction):
         yield from multiplied(self.a, self.w, partial=self.partial, bias=self.bias)
         yield from typed("multiplier", self.multiplier, "fp32")
         yield from ordered(self.low, self.high)
+        if self.table and (len(self.table) != ENTRIES or self.dst.dtype not in ("int8", "uint8")):
+            yield "parameter", f"a table of {len(self.table)} for {self.dst.dtype}, expected 8 bits"
         yield from distinct(self.dst)
 
     @property
@@ -174,7 +179,10 @@ class MatrixInstruction(Instruction):
             total = total.astype(np.float32) * self._per_channel(self.multiplier, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
-        encode(total, self.dst, view(self.dst)[moving(self.dst, self.lead)])
+        target = view(self.dst)[moving(self.dst, self.lead)]
+        encode(total, self.dst, target)
+        if self.table:
+            target[...] = looked_up(target, *self.table)
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
         """Values per output channel, reshaped for sums without the loops that do not move dst."""
@@ -197,6 +205,8 @@ class MatrixInstruction(Instruction):
         clipped = self.low > -INFINITY or self.high < INFINITY
         if clipped and "clip" not in engine.writeback:
             return "no clip on write-back"
+        if self.table and "table" not in engine.writeback:
+            return "no table on write-back"
         raw = self.dst.dtype == accumulator_of(self.a.dtype)
         if raw and self.dst.memory not in (engine.output, "local"):
             return f"sums go to {engine.output}"

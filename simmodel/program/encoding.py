@@ -75,7 +75,7 @@ def words(items: Sequence[Item], bundle: int) -> int:
 
 
 WIDTHS = {
-    OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "parameters.count": 16, "*.count": 8,
+    OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "table.count": 0, "*.count": 8,
     "*.base": 40, "*.memory": 4, "*.dtype": 8, "*.shape": 24, "function": 16, "waits.*": 16,
     "signals.*": 16, "notifies.*": 16, "*": 32,
 }  # fmt: skip

@@ -57,7 +57,7 @@ def numbers(of: NestGraph) -> dict[str, np.ndarray]:
 
 
 def costing(form: str, cost: float) -> Arch:
-    isa = Isa(limits={form: FormLimits(cost=cost)}, chains=CHAINS)  # type: ignore[arg-type]
+    isa = Isa(limits={form: FormLimits(cost=cost)}, chains=CHAINS)
     return WIDE.model_copy(update={"isa": isa})
 
 

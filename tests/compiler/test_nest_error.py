@@ -183,6 +183,12 @@ def test_whole_numbers_move_with_their_operands(
     rng, (kind, to) = np.random.default_rng(seed), kinds
     operands = 1 if function in UNARY else 2
     nest = element_wise(function, 256, operands)
+    if function == "lookup":
+        kind, entries = (
+            kinds[0] if kinds[0] in ("int8", "uint8") else "int8",
+            rng.integers(0, 100, 256),
+        )
+        nest = replace(nest, parameters=tuple(map(float, entries)))
     low, high = limits(kind)
     spread = int(rng.choice([4, 200]))
     values = [
