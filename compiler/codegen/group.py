@@ -9,7 +9,7 @@ for o0: for o1:             tiles of the results, runs of equal ones as one hard
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from compiler.codegen.constants import PackedWeights
@@ -225,7 +225,7 @@ class GroupEmitter:
                 assert buffer.key is not None
                 region = self._constant_region(buffer)
                 found[buffer.name] = tuple(
-                    replace(span, start=span.start - b)
+                    span._replace(start=span.start - b)
                     for span, b in zip(region.ranges, region.before, strict=True)
                 )
         return found

@@ -28,7 +28,7 @@ from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Tensor
 from simmodel.arch.element_types import per_item, size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.region import Address, Operand, Ring, Terms, cached_property, in_bytes, replace
+from simmodel.isa.region import Address, Operand, Ring, Terms, cached_property, in_bytes
 from simmodel.program.program import TileLoop
 
 
@@ -122,7 +122,7 @@ class TilePosition:
         if self.share is None or self.share[0] != position:
             return whole
         _, dim, start, size = self.share
-        span = replace(whole[dim], start=whole[dim].start + start, size=size)
+        span = whole[dim]._replace(start=whole[dim].start + start, size=size)
         return (*whole[:dim], span, *whole[dim + 1 :])
 
     def tensor(self, name: str) -> Tensor:

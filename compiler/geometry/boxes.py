@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -19,8 +20,7 @@ from compiler.tensor_ir.registers import Count
 from simmodel.isa.region import Limit, Terms
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """Positions start .. start + size along one dimension, moved by loops."""
 
     start: int

@@ -13,7 +13,7 @@ nothing else touch the same boxes, shifted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -72,7 +72,7 @@ def _follow_sizes(
     if not found:
         return tuple(box)
     return tuple(
-        replace(span, terms=summed(span.terms, f.terms), stop=f.stop) if f else span
+        span._replace(terms=summed(span.terms, f.terms), stop=f.stop) if f else span
         for span, f in zip(box, found, strict=True)
     )
 

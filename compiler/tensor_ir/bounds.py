@@ -53,9 +53,9 @@ def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
         low = high = affine.constant
         for dim, factor in affine.terms:
             start, size = loops[dim]
-            ends = (factor * start, factor * (start + size - 1))
-            low += min(ends)
-            high += max(ends)
+            first, last = factor * start, factor * (start + size - 1)
+            low += first if first < last else last
+            high += last if first < last else first
         box.append((low, high - low + 1))
     return tuple(box)
 

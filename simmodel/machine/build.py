@@ -97,6 +97,8 @@ class Machine:
         for engine in self.all_engines:
             engine.attend()
         self.env.run()
+        for front_end in self.front_ends:
+            front_end.watch = None  # it knows the machine, which would outlive its use in a circle
         stuck = self._stuck()
         if stuck:
             raise Deadlock(

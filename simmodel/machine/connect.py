@@ -221,9 +221,9 @@ def _spans_by_occurrence(
 ) -> Callable[[int], tuple[Sequence[Span], Sequence[Span]]]:
     """Bytes that an occurrence reads and writes, by memory instance."""
     instances = [sockets.memories.instances(o, sockets.core) for o in site.operands]
-    spans = [operand.span for operand in site.operands]
+    spans = [operand.prototype.span for operand in site.operands]  # asked before
     columns = [column.tolist() for column in site.addresses] if site.loops else [
-        [operand.address.at({})] for operand in site.operands  # most: several times as fast
+        [a.at({}) if a.ring else a.base] for a in (o.address for o in site.operands)
     ]  # fmt: skip
     reads = len(site.wide.reads())
 

@@ -168,6 +168,7 @@ def hop_latency(arch: Arch, copy: Copy, core: int) -> int:
     return sum(
         arch.links[name].latency.cycles(arch.clock) * crossings(arch, name, copy, core)[1]
         for name in crossed(arch, copy)
+        if arch.links[name].topology != "bus"  # a bus has none
     )
 
 

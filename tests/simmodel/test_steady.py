@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import random
+import weakref
 from collections import deque
 from typing import Any
 
@@ -264,6 +266,23 @@ def test_a_thousand_iterations_are_a_few() -> None:
     assert [(o.turns, o.turn_cycles) for o in skipped.origins] == [(1000, 3.0), (1000, 3.0)]
     alone = simulate(program((nop(3),)), machine())
     assert [(o.turns, o.turn_cycles) for o in alone.origins] == [(1, None)]  # of no loop
+
+
+def test_a_machine_goes_when_it_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = list[weakref.ref[Machine]]()
+
+    class Noted(Machine):
+        def __init__(self, arch: Arch, trace: bool, begin: int) -> None:
+            super().__init__(arch, trace, begin)
+            machines.append(weakref.ref(self))
+
+    monkeypatch.setattr("simmodel.machine.run.Machine", Noted)
+    gc.disable()  # it is not looked for
+    try:
+        simulate(program((Loop("i", 1000, (nop(3), load(32))),)), machine())
+        assert [made() for made in machines] == [None]
+    finally:
+        gc.enable()
 
 
 def test_what_follows_a_loop_waits_for_as_long_as_it_did() -> None:

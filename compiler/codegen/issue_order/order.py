@@ -142,10 +142,11 @@ def _best_order(
         return best
     depth = arch.front_end.depth
     late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
-    for times in (starts, late):
-        order = sorted((time, not atom.cost.load, i) for i, (time, atom) in
-                       enumerate(zip(times, atoms, strict=True)))  # fmt: skip
-        found = [i for _, _, i in order]
+    orders = (
+        tuple(sorted(best, key=lambda i: (times[i], not atoms[i].cost.load, i)))
+        for times in (starts, late)
+    )
+    for found in dict.fromkeys(orders):
         cycles = _clock_cycles([atoms[i] for i in found], fresh(queues=True))
         if cycles < least:
             best, least = found, cycles
