@@ -222,15 +222,17 @@ def _zeros(size: int) -> Bytes:
 
 def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
     """Zeroed arrays, as long as the part of each memory instance that the program touches."""
-    for site, core in zip(line.sites, line.owners, strict=True):
-        for operand, (low, end) in zip(site.operands, site.reaches, strict=True):
-            memory = arch.memories.get(operand.memory)
-            if memory is None or low < 0 or end > memory.size:
-                size = f"which has {memory.size}" if memory else f"which {arch.name} lacks"
-                raise NotRunnable(
-                    f"{site.instruction.MNEMONIC} on core {core}: bytes {low}..{end} of "
-                    f"{operand.memory}, {size}"
-                )
+    table, (low, end) = line.operands, line.operands.reaches
+    held = [arch.memories.get(kind.memory) for kind, _ in table.kinds]
+    sizes = np.array([-1 if memory is None else memory.size for memory in held], np.int64)
+    for number in np.flatnonzero((low < 0) | (end > sizes[table.kind]))[:1].tolist():
+        (kind, core), site = table.kinds[table.kind[number]], line.sites[table.site[number]]
+        memory = held[table.kind[number]]
+        size = f"which has {memory.size}" if memory else f"which {arch.name} lacks"
+        raise NotRunnable(
+            f"{site.instruction.MNEMONIC} on core {core}: bytes {low[number]}..{end[number]} of "
+            f"{kind.memory}, {size}"
+        )
     return {spot: _zeros(end) for spot, end in touched_ends(line, arch).items()}
 
 

@@ -25,6 +25,9 @@ from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 
 Fit = tuple[Plan, dict[str, Place]]
+_ROUNDING = 1e-6
+"""By how much more than a limit a price is looked for: equal layers ask again, with limits that are
+off by roundings of what is before them."""
 
 
 @dataclass
@@ -109,6 +112,7 @@ class GroupCosts:
             return self._scores[outline]
         if self._bounds.get(outline, -math.inf) >= limit:
             return self._bounds[outline]
+        limit += _ROUNDING * abs(limit)
         try:
             found = self._estimate(group, outline, limit)
         except DoesNotFit:

@@ -11,7 +11,7 @@ A program may do more than that: its own work and traffic are counted when it ru
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,8 +107,20 @@ def _view(marks: Bools, tensor: Tensor) -> Bools:
     return as_strided(marks[storage.offset :], tensor.shape, strides)
 
 
+_LATEST: deque[tuple[NestGraph, Demanded]] = deque(maxlen=1)
+"""What was asked for last: all programs of a search are of one graph."""
+
+
 def demanded(graph: NestGraph) -> Demanded:
     """Demand of the outputs of `graph`."""
+    for known, demand in _LATEST:
+        if known is graph:
+            return demand
+    _LATEST.append((graph, demand := _demanded(graph)))
+    return demand
+
+
+def _demanded(graph: NestGraph) -> Demanded:
     wanted, loaded, made, ends = (Marks(graph) for _ in range(4))
     for name in graph.outputs:
         for marks in (wanted, ends):
@@ -182,9 +194,13 @@ def needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
     for affine, extent in zip(access.index, shape, strict=True):
         at = np.array([affine.constant])
         for dim, factor in affine.terms:
+            if (affine.constant, len(affine.terms), factor) == (0, 1, 1):
+                at = loops[dim]
+                continue
             at = at[:, None] + factor * loops[dim]
             at = at[0] if len(affine.terms) == 1 and factor > 0 else np.unique(at)
-        found.append(at[(at >= 0) & (at < extent)])
+        inside = not len(at) or (at[0] >= 0 and at[-1] < extent)  # positions rise
+        found.append(at if inside else at[(at >= 0) & (at < extent)])
     return tuple(found)
 
 

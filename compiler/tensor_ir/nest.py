@@ -297,9 +297,17 @@ class Tensor:
     """By axis, positions at lengths below the maximum of all registers; None: as many. Empty: so
     for every axis."""
 
-    @property
+    @cached_property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """Places of its first and last element in its buffer."""
+        pairs = zip(self.shape, self.storage.strides, strict=True)
+        ends = [step * (n - 1) for n, step in pairs]
+        low, high = (self.storage.offset + sum(e for e in ends if e * s > 0) for s in (-1, 1))
+        return low, high
 
     def has_strides(self, strides: tuple[int, ...]) -> bool:
         """Whether its elements lie in these steps, whatever those of dimensions of extent 1."""

@@ -112,10 +112,10 @@ class NestRewrite(Omittable):
 def check_nests(graph: NestGraph) -> None:
     """Raise ContractBroken for the first step or tensor that breaks the contract of this module."""
     for tensor in graph.tensors.values():
-        storage, size = tensor.storage, graph.buffers.get(tensor.storage.buffer, 0)
-        ends = [step * (n - 1) for n, step in zip(tensor.shape, storage.strides, strict=True)]
-        low, high = (storage.offset + sum(e for e in ends if e * sign > 0) for sign in (-1, 1))
-        if tensor.data is None and tensor.elements and not (low >= 0 and high < size):
+        if tensor.data is not None or not tensor.elements:
+            continue
+        low, high = tensor.span
+        if not (low >= 0 and high < graph.buffers.get(tensor.storage.buffer, 0)):
             raise ContractBroken(f"{tensor.name} is not inside {tensor.storage.buffer}")
     written = {graph.buffer_of(name) for name in graph.inputs}
     for step in graph.steps:

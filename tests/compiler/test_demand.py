@@ -11,7 +11,7 @@ from machines import NAMED
 from networks import Net, check
 
 from compiler.api import CompileOptions, compile_model, prepared
-from compiler.tensor_ir.demand import pieces
+from compiler.tensor_ir.demand import demanded, pieces
 from simmodel.errors import Impossible
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure
@@ -156,3 +156,13 @@ def test_what_no_output_takes_is_seen_in_executed_products() -> None:
     metrics = measure(simulate(program, arch), program, arch)
     assert (program.macs, metrics.executed_macs) == (8 * 32, 64 * 32)
     assert metrics.matrix_utilization * metrics.latency_cycles == 8 * 32 / arch.peak_macs("fp32")
+
+
+def test_programs_of_one_graph_share_its_demand() -> None:
+    net = Net()
+    model = prepared(net.model(*rows(net)), "net")
+    made = compile_model(model, NAMED["plain"], CompileOptions("fp32"))
+    assert made.search is not None
+    graph = made.search.graph
+    assert demanded(graph) is demanded(graph)
+    assert demanded(replace(graph)) == demanded(graph)

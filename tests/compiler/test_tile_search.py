@@ -136,6 +136,25 @@ def test_a_price_below_a_limit_is_that_of_the_best_schedule(objective: str, loca
         assert found is None or search.score(found) == best
 
 
+def test_limits_that_are_off_by_a_rounding_are_one_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = chain(3, 24, 8)
+    price = GroupCosts(machine(), Stages()).price(group)
+    costs, limits = GroupCosts(machine(), Stages()), list[float]()
+    below = costs.search.below
+
+    def counted(group: Group, limit: float) -> Estimate | None:
+        limits.append(limit)
+        return below(group, limit)
+
+    monkeypatch.setattr(costs.search, "below", counted)
+    for limit in (0.5 * price, 0.5 * price * (1 + 1e-12)):
+        assert limit <= costs.cost_below(group, limit) <= price
+    assert len(limits) == 1
+    assert costs.cost_below(group, 2 * price) == price
+
+
 def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
     group = chain(3, 24, 8)
     search = GroupCosts(machine(), Stages()).search

@@ -436,6 +436,14 @@ def has_race(base: Program) -> bool:
     )
 
 
+def test_what_is_proved_is_executed_on_the_same_nodes() -> None:
+    base = program((Sync(engine="load"),))
+    line = timeline(base)
+    assert timeline(base) is line
+    other = timeline(replace(base, name="other"))
+    assert other is not line and other.program.name == "other"
+
+
 @settings(max_examples=300)
 @given(random_programs())
 def test_races_are_found_exactly_where_the_definition_has_them(base: Program) -> None:
