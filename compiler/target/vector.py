@@ -14,7 +14,7 @@ Sizes may be arrays over candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import groupby
@@ -188,9 +188,23 @@ def _window(
     return float(count * len(rows) * unit.startup + busy)
 
 
+def overlapped(works: Iterable[tuple[str, Any]], tiles: Any) -> Any:
+    """Cycles of a tile, of `tiles`, that engines work on one behind the other, each on another
+    tile: those of the busiest one, and its share of the rest, which only the first tile waits
+    for."""
+    found: dict[str, Any] = {}
+    for engine, cycles in works:
+        found[engine] = found.get(engine, 0.0) + cycles
+    total = sum(found.values())
+    if len(found) < 2:
+        return total
+    busiest = np.max(np.broadcast_arrays(*found.values()), axis=0)
+    return busiest + (total - busiest) / tiles
+
+
 @dataclass(frozen=True)
 class VectorWork:
-    """The vector engine's work for one nest in a tile."""
+    """The work of the vector engine, or of one in its place, for one nest in a tile."""
 
     nest: Nest
     tensors: Mapping[str, Tensor]
@@ -243,9 +257,9 @@ class VectorWork:
 
     @property
     def least(self) -> float:
-        """Lower bound for any layout and any cut: elements over lanes; what the scalar unit does is
-        beside that."""
-        if self.way.engine == "scalar":
+        """Lower bound of the vector engine for any layout and any cut: elements over lanes; what
+        others do is beside that."""
+        if self.way.finisher != "vector":
             return 0.0
         total, nest = 0.0, self.nest
         for batch in self._batches():
