@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,16 +190,16 @@ def _window(
 
 
 def overlapped(works: Iterable[tuple[str, Any]], tiles: Any) -> Any:
-    """Cycles of a tile, of `tiles`, that engines work on one behind the other, each on another
-    tile: those of the busiest one, and its share of the rest, which only the first tile waits
-    for."""
-    found: dict[str, Any] = {}
-    for engine, cycles in works:
-        found[engine] = found.get(engine, 0.0) + cycles
-    total = sum(found.values())
-    if len(found) < 2:
+    """Cycles of a tile, of `tiles`, that engines work on one behind the other: each on another
+    tile, where work does not come back to one of them, whose queue keeps the order of tiles; so
+    those of the busiest one, and its share of the rest, which only the first tile waits for."""
+    runs = [
+        (engine, sum(cycles for _, cycles in run)) for engine, run in groupby(works, itemgetter(0))
+    ]
+    total = sum(cycles for _, cycles in runs)
+    if len(runs) != len(dict(runs)) or len(runs) < 2:
         return total
-    busiest = np.max(np.broadcast_arrays(*found.values()), axis=0)
+    busiest = np.max(np.broadcast_arrays(*dict(runs).values()), axis=0)
     return busiest + (total - busiest) / tiles
 
 
