@@ -392,6 +392,11 @@ def area_terms(arch: Arch) -> Iterator[str]:
         "dram bursts": far,
         **dict.fromkeys(("dram flash port", "dram flash bursts"), arch.memories.flash is not None),
     }  # fmt: skip
+    for name, engine in arch.engines_.items():
+        there |= dict.fromkeys(
+            (f"vector {name} {term}" for term in ("lanes", "converters", "addresses")), True
+        )
+        there[f"vector {name} narrow lanes"] = (engine.wide_lanes or engine.lanes) < engine.lanes
     yield from (name for name, known in there.items() if known)
     if arch.matrix.present:
         yield from (f"mac write-back {name}" for name in arch.matrix.writeback)
