@@ -303,7 +303,8 @@ def explanation(
     result, partition = best.result, best.partition
     groups = api.report(result, arch, _reason(partition, best, scheduling))
     spans = _by_group(trace)
-    computing = frozenset(name for kind in COMPUTING for name in arch.units(kind))
+    kinds = (*COMPUTING, *arch.engines_)
+    computing = frozenset(name for kind in kinds for name in arch.units(kind))
     spans |= {g.step: replace(spans[g.step], layers=_by_layer(g, trace, computing)) for g in groups}
     return Explanation(
         model=result.program.name,

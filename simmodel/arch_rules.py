@@ -34,8 +34,8 @@ def problems(arch: Arch) -> list[Problem]:
 
 
 def _instructions(arch: Arch) -> Iterator[Problem]:
-    """Contradictions of the sections `isa` and `encoding`, where the file has them."""
-    if arch.isa.without or arch.isa.limits or arch.encoding is not None:
+    """Contradictions of `isa`, `engines` and `encoding`, where the file has them."""
+    if arch.isa.without or arch.isa.limits or arch.engines_ or arch.encoding is not None:
         found = import_module("simmodel.program.instruction_rules")  # slow: with numpy
         yield from found.instruction_problems(arch)
 
@@ -105,17 +105,20 @@ def _vector_types(arch: Arch) -> Iterator[Problem]:
 
 
 def _engine_names(arch: Arch) -> Iterator[Problem]:
-    """Queues of engines that do not exist, and copy engines with the name of another, or that name
-    no memory of another core."""
+    """Queues of engines that do not exist, engines with the name of another, and copy engines that
+    name no memory of another core."""
     engines, depth = arch.engines(), arch.front_end.queue_depth
     for name in depth if isinstance(depth, dict) else ():
         if name not in engines:
             message = f"no engine is called {name!r}; engines: {', '.join(engines)}"
             at = ("front_end", "queue_depth", name)
             yield Problem(at, message + near(name, engines), (_COPY,))
+    taken = ("matrix", "scalar", "host", *arch.units("matrix"), *arch.units("vector"))
+    own = [("engines", name) for name in arch.engines_ if name in taken]
+    own += [("copy", name) for name in arch.copy_ if name in (*taken, *arch.engines_)]
+    for section, name in own:
+        yield Problem((section, name), f"{name!r} is the name of another engine; pick a new one")
     for name, engine in arch.copy_.items():
-        if name in ("matrix", "scalar", *arch.units("matrix"), *arch.units("vector")):
-            yield Problem(("copy", name), f"{name!r} is the name of another engine; pick a new one")
         if engine.peer and "local" not in (*engine.from_, *engine.to):
             message = "peer reaches other cores' local memory; expected 'local' in from or to"
             ends = (("copy", name, "from"), ("copy", name, "to"))
@@ -130,6 +133,9 @@ def _role_references(arch: Arch) -> Iterator[tuple[Path, str]]:
     lists: list[tuple[Path, tuple[str, ...]]] = [
         (_READS, arch.vector.reads), (("vector", "writes"), arch.vector.writes)
     ]  # fmt: skip
+    for name, beside in arch.engines_.items():
+        lists += [(("engines", name, "reads"), beside.reads)]
+        lists += [(("engines", name, "writes"), beside.writes)]
     for name, engine in arch.copy_.items():
         lists += [(("copy", name, "from"), engine.from_), (("copy", name, "to"), engine.to)]
     for name, link in arch.links.items():
@@ -151,7 +157,7 @@ def _roles(arch: Arch) -> Iterator[Problem]:
     for at, role in _role_references(arch):
         if role not in have:
             yield _no_memory(arch, at, role)
-        elif at[0] in ("matrix", "vector") and role in far:
+        elif at[0] in ("matrix", "vector", "engines") and role in far:
             yield Problem(at, far[role])
 
 
@@ -386,6 +392,11 @@ def area_terms(arch: Arch) -> Iterator[str]:
         "dram bursts": far,
         **dict.fromkeys(("dram flash port", "dram flash bursts"), arch.memories.flash is not None),
     }  # fmt: skip
+    for name, engine in arch.engines_.items():
+        there |= dict.fromkeys(
+            (f"vector {name} {term}" for term in ("lanes", "converters", "addresses")), True
+        )
+        there[f"vector {name} narrow lanes"] = (engine.wide_lanes or engine.lanes) < engine.lanes
     yield from (name for name, known in there.items() if known)
     if arch.matrix.present:
         yield from (f"mac write-back {name}" for name in arch.matrix.writeback)

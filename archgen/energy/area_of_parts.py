@@ -217,8 +217,9 @@ def reached_by(arch: Arch, role: str) -> int:
     role = "dram" if role == "shared" and arch.memories.dram.on_chip else role
     array = matrix.present and role in (matrix.input, matrix.weights, matrix.output)
     lanes = role in vector.reads or role in vector.writes
+    beside = sum(role in each.reads or role in each.writes for each in arch.engines_.values())
     copies = sum(role in engine.from_ or role in engine.to for engine in arch.copy_.values())
-    return max(1, array * matrix.units + lanes * vector.units + copies)
+    return max(1, array * matrix.units + lanes * vector.units + beside + copies)
 
 
 # Area of what stands on the chip for DRAM: an interface of its own, or a port of the system's.

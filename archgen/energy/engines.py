@@ -1,4 +1,4 @@
-"""Area of what computes: the array, the vector engine, the scalar unit.
+"""Area of what computes: the array, the vector engine and those beside it, the scalar unit.
 
 The one idea: arithmetic is counted as often as the file's rates ask for it. What takes a multiply
 in one cycle has a multiplier; what takes four cycles has a quarter of one, shared with the others.
@@ -6,14 +6,14 @@ in one cycle has a multiplier; what takes four cycles has a quarter of one, shar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Operation, Sum
 from archgen.energy.terms import WHERE, Logic, Term, sum_of
 from simmodel.arch.base import RateType
 from simmodel.arch.element_types import COMPRESSED, is_float, size_of
-from simmodel.arch.record import Arch, ScalarCost, VectorCost
+from simmodel.arch.record import Arch, LaneEngine, ScalarCost, VectorCost
 from simmodel.isa.functions import ENTRIES
 
 _STATIONARY, _MOVING = 2, 1
@@ -96,20 +96,25 @@ def cell_of(arch: Arch, dtype: Operation, figures: Figures) -> float:
 
 
 def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
-    """The vector engine: lanes, converters, registers of sums, what walks its operands."""
+    """The vector engine: lanes, converters, registers of sums, what walks its operands; and what
+    engines beside it have of these."""
     vector = arch.vector
     units = vector.units * arch.core_count
-    count, wide = vector.lanes * units, min(vector.lanes, vector.wide_lanes or vector.lanes) * units
-    fields = ("vector.lanes", "vector.units", "vector.types", *WHERE)
+    count = vector.lanes * units
     if (stated := arch.energy.area.lane) is not None:
+        fields = ("vector.lanes", "vector.units", "vector.types", *WHERE)
         text = f"{count} lanes x {1e6 * stated:.4g} um2 (energy.area.lane)"
         yield Term("vector", "lanes", fields, text, UncertainValue.exact(stated).times(count))
     else:
-        yield from _lanes(arch, figures, logic, {True: wide, False: count - wide})
-        casts = len(vector.types) - 1
-        made = logic.control(logic.gates(figures.area.converter.gates * casts * count))
-        text = f"{count} lanes x {casts} other types x {figures.area.converter.gates:g} gates"
-        yield Term("vector", "converters", fields, text, made)
+        yield from _lanes(vector, units, ("vector", ""), figures, logic)
+    for name, engine in arch.engines_.items():
+        own = f"engines.{name}", f"{name}: "
+        yield from _lanes(engine, arch.core_count, own, figures, logic)
+        yield Term(
+            "vector", f"{name}: addresses", (f"engines.{name}.rank", *WHERE),
+            f"{arch.core_count} engines x {3 * engine.rank} dimensions of three operands",
+            logic.control(logic.walkers(3 * engine.rank * arch.core_count)),
+        )  # fmt: skip
     if vector.product_rows:
         bits = 32 * vector.product_rows * count
         text = f"{count} lanes x {vector.product_rows} rows x 32 bits"
@@ -138,20 +143,28 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
 
 
 def _lanes(
-    arch: Arch, figures: Figures, logic: Logic, counts: Mapping[bool, int]
+    engine: LaneEngine, units: int, named: tuple[str, str], figures: Figures, logic: Logic
 ) -> Iterator[Term]:
-    """Lanes of 4 bytes, and those that only narrower elements use."""
-    vector = arch.vector
-    fields = ("vector.lanes", "vector.wide_lanes", "vector.units", "vector.types", "vector.cost.*")
-    for full, count in counts.items():
-        if not count:
+    """Lanes of 4 bytes of `units` engines, those that only narrower elements use, and what converts
+    between types; `named` by the section of the file, and what begins the names of terms."""
+    section, first = named
+    narrow = engine.lanes - min(engine.lanes, engine.wide_lanes or engine.lanes)
+    sizes = ("lanes", "units", "types") if section == "vector" else ("lanes", "types")
+    for full, lanes in ((True, engine.lanes - narrow), (False, narrow)):
+        if not lanes:
             continue
-        own, text = _lane(vector.types, vector.cost, full, figures)
-        one = logic.datapath(own)
+        own, text = _lane(engine.types, engine.cost, full, figures)
+        one, count = logic.datapath(own), lanes * units
+        fields = (f"{section}.{name}" for name in (*sizes, "wide_lanes", "cost.*"))
         yield Term(
-            "vector", "lanes" if full else "narrow lanes", (*fields, *WHERE),
+            "vector", f"{first}lanes" if full else f"{first}narrow lanes", (*fields, *WHERE),
             f"{count} lanes x {1e6 * one.value:.4g} um2 ({text})", one.times(count),
         )  # fmt: skip
+    casts, count = len(engine.types) - 1, engine.lanes * units
+    made = logic.control(logic.gates(figures.area.converter.gates * casts * count))
+    text = f"{count} lanes x {casts} other types x {figures.area.converter.gates:g} gates"
+    fields = (f"{section}.{name}" for name in sizes)
+    yield Term("vector", f"{first}converters", (*fields, *WHERE), text, made)
 
 
 def _lane(

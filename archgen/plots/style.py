@@ -86,7 +86,7 @@ def engine_colour(arch: Arch, engine: str) -> str:
     fixed = {"matrix": BLUE, "vector": GREEN, "scalar": GREY, "host": BROWN}
     copy = arch.copy_.get(engine)
     if copy is None:
-        return fixed.get(engine, INK)
+        return fixed.get(engine, PURPLE if engine in arch.engines_ else INK)
     if copy.peer:
         return PURPLE
     if "dram" in copy.to:

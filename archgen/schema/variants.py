@@ -249,14 +249,15 @@ MORE = (
     "memories.flash.read_efficiency", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
     "links.*.ports", "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
     "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
-    "host.bandwidth", "vector.lanes", "vector.wide_lanes", "matrix.sustained",
+    "host.bandwidth", "vector.lanes", "vector.wide_lanes", "engines.*.lanes",
+    "engines.*.wide_lanes", "matrix.sustained",
     "memories.dram.read_efficiency", "memories.dram.write_efficiency", "copy.*.joins_runs",
 )  # fmt: skip
 """Fields of which more never takes anything away."""
 LESS = (
     "*.latency", "*.startup", "host.per_inference", "memories.*.conflict_penalty",
     "front_end.signal", "copy.*.indirect",
-    "vector.cost.*", "scalar.cost.*", "memories.*.run_cost", "copy.*.per_request",
+    "vector.cost.*", "engines.*.cost.*", "scalar.cost.*", "memories.*.run_cost", "copy.*.per_request",
     "copy.*.minimum",
 )  # fmt: skip
 """Fields of which less never does: delays, and cycles of an operation."""

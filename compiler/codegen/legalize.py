@@ -33,7 +33,6 @@ from compiler.target.loops.split import (
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Product, Reduce, VectorFamily, Window
 from simmodel.isa.region import Limit, Operand, replace, walk
-from simmodel.isa.scalar import ScalarFamily
 from simmodel.program.substitute import operands_of
 
 # An instruction as its loops: dimensions taken off every operand at once, merged, put in order.
@@ -166,7 +165,7 @@ def legal_vector(
     walked = (instruction.dst, *instruction.reads())
     axes = axes_of(walked)
     found = groups(axes, ordered(axes, lead))
-    engine = "scalar" if isinstance(instruction, ScalarFamily) else "vector"
+    engine = instruction.engine
     held = [StoredOperand(operand.memory, operand.itemsize) for operand in walked]
     form = instruction.form, instruction.cost()
     if (key := (form, engine, *held)) not in names.units:

@@ -7,7 +7,7 @@ clips and encodes. Values between links stay in scratch, in the widest type that
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,16 +42,15 @@ from simmodel.isa.forms import definition
 from simmodel.isa.region import Limit, Operand, replace
 from simmodel.program.substitute import operands_of
 
-KINDS: Mapping[str, tuple[type[Unary], type[Binary], type[Ternary]]] = {
-    "vector": (Unary, Binary, Ternary),
-    "scalar": (ScalarUnary, ScalarBinary, ScalarTernary),
-}
-"""By engine, its instructions of one, two and three operands."""
+_SCALARS = (ScalarUnary, ScalarBinary, ScalarTernary)
+"""Instructions of the scalar unit, of one, two and three operands."""
+_VECTORS: tuple[type[Unary], type[Binary], type[Ternary]] = (Unary, Binary, Ternary)
+"""The same of all others."""
 
 
 @dataclass(frozen=True)
 class VectorEmitter(TileEmitter):
-    """Emits one compute step on the vector engine, or on the scalar unit."""
+    """Emits one compute step on the vector engine, a function engine or the scalar unit."""
 
     engine: str = "vector"
 
@@ -151,7 +150,8 @@ class VectorEmitter(TileEmitter):
             return kind(function=str(nest.reduce), dst=wide, **fields)
         if len(operands) == 1:
             fields["parameters"] = link.parameters
-        return KINDS[self.engine][len(operands) - 1](function=link.function, dst=dst, **fields)
+        kinds = _SCALARS if self.engine == "scalar" else _VECTORS
+        return kinds[len(operands) - 1](function=link.function, dst=dst, **fields)
 
     def _window(
         self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: TilePosition

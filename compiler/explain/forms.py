@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.cost.overlap import host_cycles
 from compiler.cost.work import array_work
@@ -27,6 +27,7 @@ from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
 from compiler.target.machine import (
     array_takes,
     form_of,
+    function_engine_lacks,
     no_products,
     rate_type,
     scalar_lacks,
@@ -125,6 +126,9 @@ def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float 
         why = vector_lacks(nest, tensors, arch, finishing=False)
         work = VectorWork(nest, tensors, arch, Binding("vector"), layer.inside, nest.shape)
         yield "vector", None if why else float(work.cycles), why or ""
+        for name in arch.engines_:
+            why = function_engine_lacks(nest, tensors, arch, name)
+            yield name, None if why else float(replace(work, way=Binding(name)).cycles), why or ""
     if arch.scalar.types and not (nest.contraction or nest.depthwise):
         why = scalar_lacks(nest, tensors, arch)
         yield "scalar", None if why else scalar_takes(nest, arch), why or ""

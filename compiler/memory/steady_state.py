@@ -234,14 +234,15 @@ class _Layer:
     def _tail(
         self, compute: Compute, loops: Sequence[Range], turns: int, engine: str, late: int
     ) -> Task:
-        nest, vector = compute.nest, self.arch.vector
+        nest, own = compute.nest, compute.binding.finisher
+        lanes = self.arch.lane_engine(own).lanes * len(self.arch.units(own))
         product = compute.binding.product
         sizes = [loops[d].size for d in range(nest.rank if product else len(nest.dims))]
         cost = 1.0
         if not product:
             form = form_of(nest)
-            cost = self.arch.factor(form, cost_of(form))
-        cycles = cost * math.ceil(math.prod(sizes) / vector.lanes / vector.units)
+            cost = self.arch.factor(form, cost_of(form), own)
+        cycles = cost * math.ceil(math.prod(sizes) / lanes)
 
         def moved_bytes() -> Iterator[Stream]:
             yield self._result(compute, compute.writes, loops, late)

@@ -296,7 +296,7 @@ class LayerPlanner(BufferList):
                 inside[key[0]] if key[0] in self.layer.inside else inputs[key]
                 for key in keys_of(nest)
             )
-            inside[nest.tensor] = writes = self._output_buffer(position, nest, way)
+            inside[nest.tensor] = writes = self._output_buffer(position, nest)
             sums = self._sums(position, nest, way)
             scratch = self._scratch(position, nest, way)
             level = self.depth if way.product else self.out_level
@@ -310,7 +310,7 @@ class LayerPlanner(BufferList):
         self.computes_into = writes
         return tuple(computes)
 
-    def _output_buffer(self, position: int, nest: Nest, way: Binding) -> str:
+    def _output_buffer(self, position: int, nest: Nest) -> str:
         last = position == len(self.layer.nests) - 1
         if last:
             held = self.held.tensors.get(nest.tensor)
@@ -319,7 +319,7 @@ class LayerPlanner(BufferList):
             dtype = self.layer.tensors[nest.tensor].dtype
             slots = self.slots if self.depth or self.looped else 1
             return self._result_buffer(nest.tensor, dtype, position, "local", slots=slots)
-        crossing = way.finisher == "matrix" and self.depth > 0
+        crossing = self.depth > 0 and nest.tensor in self.layer.handed_over
         slots = self.slots if crossing else 1
         return self._result_buffer(
             nest.tensor, self._inside_type(nest), position, "local", slots=slots

@@ -7,7 +7,6 @@ way from one engine to the next. Layers that share outer tile loops are a `Group
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from compiler.tensor_ir.build import reading
 from compiler.tensor_ir.nest import Nest, NestGraph, Tensor
@@ -20,8 +19,9 @@ from simmodel.isa.region import cached_property, replace
 class Binding:
     """How one nest runs on a machine."""
 
-    engine: Literal["matrix", "vector", "scalar", "copy"]
-    """copy: a pure move between memories."""
+    engine: str
+    """matrix, vector, scalar, a function engine by its name, or copy: a pure move between
+    memories."""
     direct: bool = True
     """Matrix engine: the result is finished on write-back; else the vector engine finishes it.
     Vector engine: not so where it adds up products over channels, and finishes these sums."""
@@ -89,6 +89,15 @@ class Layer:
     def inside(self) -> frozenset[str]:
         """Tensors that exist within the layer only."""
         return frozenset(nest.tensor for nest in self.nests[:-1])
+
+    @cached_property
+    def handed_over(self) -> frozenset[str]:
+        """Those of them that another engine reads than made them: while it does, the first one goes
+        on with the next tile."""
+        makers = {n.tensor: w.finisher for n, w in zip(self.nests, self.bindings, strict=True)}
+        reads = zip(self.nests[1:], self.bindings[1:], strict=True)
+        pairs = ((access.tensor, way.finisher) for nest, way in reads for access in nest.reads)
+        return frozenset(n for n, reader in pairs if makers.get(n, reader) != reader)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:

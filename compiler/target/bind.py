@@ -21,6 +21,7 @@ from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.machine import (
     array_takes,
     contraction_ways,
+    function_engine_lacks,
     no_products,
     on_array,
     scalar_lacks,
@@ -48,6 +49,11 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
         copy, vector = moved_each(nest, tensors, arch)
         return (Binding("copy"),) if copy <= vector else (Binding("vector"),)
     lacks = vector_lacks(nest, tensors, arch, finishing=False)
+    beside = [n for n in arch.engines_ if function_engine_lacks(nest, tensors, arch, n) is None]
+    if beside:  # among equally fast ones not the vector engine, which finishes products
+        choices = [Binding(name) for name in (*beside, *(["vector"] if lacks is None else []))]
+        works = (VectorWork(nest, tensors, arch, way, (), nest.shape) for way in choices)
+        return (min(works, key=lambda work: float(work.cycles)).way,)
     if lacks is None or scalar_lacks(nest, tensors, arch) is not None:
         return (Binding("vector"),)
     elements = math.prod(dim.extent for dim in nest.dims)
@@ -99,7 +105,7 @@ def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:
 def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
     """Why no engine of `arch` can run `nest`, or None."""
     way = possible(nest, tensors, arch)[0]
-    if way.engine in ("copy", "scalar"):
+    if way.engine in ("copy", "scalar", *arch.engines_):
         return None
     if way.engine == "matrix":
         lacks = no_products(nest, tensors, arch)

@@ -194,7 +194,8 @@ class _Fusion:
                 composite=next(iter(composites), None),
             )  # fmt: skip
             ways = possible(nest, self.tensors, self.arch)
-            if ways[0].engine == "vector" and not unsupported(nest, self.tensors, self.arch):
+            able = ways[0].engine in ("vector", *self.arch.engines_)
+            if able and not unsupported(nest, self.tensors, self.arch):
                 return nest
         return None
 
@@ -256,9 +257,11 @@ class _Fusion:
             used = (dim.extent for d, dim in enumerate(nest.dims) if access.uses(d))
             moved = math.prod(used) * sizes[-1]
             flows.add("local", moved, moved)
-        vectors = elements / arch.vector.elements(max(sizes))
-        work = max(vectors * arch.factor(form, cost_of(form)), float(flows.longest()))
-        return arch.vector.startup.cycles(arch.clock) + work
+        name = possible(nest, self.tensors, arch)[0].engine
+        engine = arch.lane_engine(name)
+        vectors = elements / engine.elements(max(sizes))
+        work = max(vectors * arch.factor(form, cost_of(form), name), float(flows.longest()))
+        return engine.startup.cycles(arch.clock) + work
 
 
 def _does(nest: Nest) -> tuple[str, ...]:

@@ -19,13 +19,12 @@ from compiler.tensor_ir.interpreter import run_nest
 from compiler.tensor_ir.nest import ZERO, Access, Array, Dim, Nest, NestGraph, Step, at
 from compiler.tensor_ir.rewrite import NestRewrite, private, producers, readers, with_steps
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import Arch
+from simmodel.arch.record import LOOKUP, Arch
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import ENTRIES
 from simmodel.isa.region import replace
 
 _CODES = ("int8", "uint8")
-_FORM = "vector.unary.lookup"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class FillTables(NestRewrite):
     @ensured
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
         """`graph` with tables, if `arch` has such."""
-        if not self.enabled or arch.vector.table is None or not arch.isa.has(_FORM):
+        if not self.enabled or arch.vector.table is None or not arch.isa.has(LOOKUP):
             return graph
         made = _Tables(graph, arch)
         for position in reversed(range(len(graph.steps))):
@@ -82,7 +81,7 @@ class _Tables:
             for each in best.values()
             for form in [elementwise_form(each.function, len(each.operands))]
         )
-        if source is None or work <= self.arch.factor(_FORM, "simple"):
+        if source is None or work <= self.arch.factor(LOOKUP, "simple"):
             return
         for each in best:
             self.steps[each] = None

@@ -47,6 +47,24 @@ def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str |
     return None
 
 
+def function_engine_lacks(
+    nest: Nest, tensors: Mapping[str, Tensor], arch: Arch, name: str
+) -> str | None:
+    """Why the function engine `name` cannot run `nest`, or None."""
+    engine, types = arch.engines_[name], _types(nest, tensors, nest.reads)
+    if is_float(wide := temporary_type(arch)):
+        types.add(wide)  # of real values that stay within a layer
+    missing = sorted(kind for kind in types if not engine.has(kind))
+    if missing:
+        return f"{name} has no {', '.join(missing)}"
+    if "local" not in engine.reads or "local" not in engine.writes:
+        return f"{name} does not compute in local memory"
+    form = form_of(nest)
+    if nest.bias is not None or nest.multiplier is not None or not engine.has_form(form):
+        return f"{name} has no {form}"
+    return None if arch.isa.has(form) else f"{arch.name} has no {form}"
+
+
 def _types(nest: Nest, tensors: Mapping[str, Tensor], reads: Iterable[Access]) -> set[str]:
     """Element types of the result and of what is read, and the one to which the function rounds."""
     function = UNARY.get(nest.function)

@@ -14,10 +14,11 @@ Sizes may be arrays over candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,9 +190,23 @@ def _window(
     return float(count * len(rows) * unit.startup + busy)
 
 
+def overlapped(works: Iterable[tuple[str, Any]], tiles: Any) -> Any:
+    """Cycles of a tile, of `tiles`, that engines work on one behind the other: each on another
+    tile, where work does not come back to one of them, whose queue keeps the order of tiles; so
+    those of the busiest one, and its share of the rest, which only the first tile waits for."""
+    runs = [
+        (engine, sum(cycles for _, cycles in run)) for engine, run in groupby(works, itemgetter(0))
+    ]
+    total = sum(cycles for _, cycles in runs)
+    if len(runs) != len(dict(runs)) or len(runs) < 2:
+        return total
+    busiest = np.max(np.broadcast_arrays(*dict(runs).values()), axis=0)
+    return busiest + (total - busiest) / tiles
+
+
 @dataclass(frozen=True)
 class VectorWork:
-    """The vector engine's work for one nest in a tile."""
+    """The work of the vector engine, or of one in its place, for one nest in a tile."""
 
     nest: Nest
     tensors: Mapping[str, Tensor]
@@ -244,9 +259,9 @@ class VectorWork:
 
     @property
     def least(self) -> float:
-        """Lower bound for any layout and any cut: elements over lanes; what the scalar unit does is
-        beside that."""
-        if self.way.engine == "scalar":
+        """Lower bound of the vector engine for any layout and any cut: elements over lanes; what
+        others do is beside that."""
+        if self.way.finisher != "vector":
             return 0.0
         total, nest = 0.0, self.nest
         for batch in self._batches():

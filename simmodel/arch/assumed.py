@@ -16,7 +16,10 @@ from simmodel.arch.base import FrozenModel, Path, Problem, near
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 
-_TIMED = ("memories", "matrix", "vector", "isa", "scalar", "copy", "links", "front_end", "host")
+_TIMED = (
+    "memories", "matrix", "vector", "isa", "scalar", "engines", "copy", "links", "front_end",
+    "host",
+)  # fmt: skip
 
 
 def _looked_up(arch: Arch, field: str) -> tuple[Any, Callable[[object], float]]:

@@ -277,8 +277,12 @@ _COMES_WITH = {"uint16": "int16", "uint32": "int32", "int64": "int32", "uint64":
 those of that, without a sign or in two parts."""
 
 
-class Vector(FrozenModel):
-    """The vector engine: element-wise work, reductions, pooling, conversions."""
+LOOKUP = "vector.unary.lookup"
+"""Form of a function that is looked up in a table."""
+
+
+class LaneEngine(FrozenModel):
+    """An engine that computes elements side by side, in lanes."""
 
     lanes: PositiveInt
     """Elements per cycle of a simple operation, for types of up to 2 bytes."""
@@ -290,24 +294,12 @@ class Vector(FrozenModel):
     themselves are computed exactly, all else in fp32. Of types below a byte two elements share
     one."""
     cost: VectorCost = VectorCost()
-    units: PositiveInt = 1
-    """Engines of this kind in each core, all alike, each with a queue of its own; they share the
-    work of a tile."""
     startup: Delay = NO_DELAY
     rank: Annotated[int, Field(ge=1, le=3)] = 3
     """Dimensions that one instruction walks."""
     max_extent: PositiveInt | None = None
     """Most elements along the innermost dimension of one instruction; a longer row without gaps is
     walked as equal rows of at most that many, where `rank` leaves a dimension for them."""
-    window: bool = True
-    """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
-    table: Delay | None = None
-    """It looks functions of 8-bit numbers up in a table of 256 8-bit entries, at the cost of a
-    simple operation: the time in which the table of an instruction is filled, beside its start-up.
-    Default: it has no table."""
-    product_rows: Annotated[int, Field(ge=0)] = 0
-    """Rows of sums that stay in registers during an instruction of products, and share one read of
-    their weights; 0: it has none, products are built from multiply-adds."""
     reads: Roles = ("local",)
     """Memories that its operands may lie in."""
     writes: Roles = ("local",)
@@ -323,6 +315,38 @@ class Vector(FrozenModel):
         if itemsize > 4:
             return wide / 2  # one in a pair of lanes
         return wide if itemsize == 4 else self.lanes
+
+
+class Vector(LaneEngine):
+    """The vector engine: element-wise work, reductions, pooling, conversions."""
+
+    units: PositiveInt = 1
+    """Engines of this kind in each core, all alike, each with a queue of its own; they share the
+    work of a tile."""
+    window: bool = True
+    """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
+    table: Delay | None = None
+    """It looks functions of 8-bit numbers up in a table of 256 8-bit entries, at the cost of a
+    simple operation: the time in which the table of an instruction is filled, beside its start-up.
+    Default: it has no table."""
+    product_rows: Annotated[int, Field(ge=0)] = 0
+    """Rows of sums that stay in registers during an instruction of products, and share one read of
+    their weights; 0: it has none, products are built from multiply-adds."""
+
+
+class FunctionEngine(LaneEngine):
+    """An engine of each core beside the vector engine, with a queue of its own: special functions,
+    activations. What both compute goes to the one that takes fewer cycles for it."""
+
+    forms: Names = ("vector.unary.*",)
+    """Forms of the vector engine that it has too, element by element, as names or patterns:
+    `vector.unary.exp`, `vector.binary.*`."""
+
+    def has_form(self, form: str) -> bool:
+        """Whether it has the form of this name, as far as the whole machine has it; tables are the
+        vector engine's."""
+        listed = any(fnmatchcase(form, pattern) for pattern in self.forms)
+        return listed and form != LOOKUP
 
 
 class FormLimits(FrozenModel):
@@ -566,6 +590,8 @@ class Arch(FrozenModel):
     vector: Vector
     isa: Isa = Isa()
     scalar: Scalar = Scalar()
+    engines_: dict[str, FunctionEngine] = Field({}, alias="engines")
+    """Engines of each core beside these, by name."""
     copy_: dict[str, CopyEngine] = Field(alias="copy", min_length=1)
     links: dict[str, Link] = {}
     front_end: FrontEnd = FrontEnd()
@@ -660,24 +686,31 @@ class Arch(FrozenModel):
         """Kind of the engine that is there for products."""
         return "matrix" if self.matrix.present else "vector"
 
-    def reach(self, form: str) -> tuple[int, int | None]:
-        """Dimensions that one instruction of this form walks, and the most elements along the
-        innermost one."""
-        limits, rank, extent = self.isa.limits_of(form), self.vector.rank, self.vector.max_extent
+    def lane_engine(self, name: str) -> LaneEngine:
+        """The engine of this name that runs vector instructions."""
+        return self.engines_.get(name, self.vector)
+
+    def reach(self, form: str, engine: str = "vector") -> tuple[int, int | None]:
+        """Dimensions that one instruction of this form walks on `engine`, and the most elements
+        along the innermost one."""
+        own = self.lane_engine(engine)
+        limits, rank, extent = self.isa.limits_of(form), own.rank, own.max_extent
         if form.startswith("scalar."):  # loops of its own, as deep as any vector engine's
             rank, extent = 3, None
         extents = [each for each in (extent, limits.max_extent) if each is not None]
         return min(rank, limits.rank or rank), min(extents, default=None)
 
-    def vector_startup(self, form: str = "") -> int:
-        """Cycles of the vector engine before an instruction of this form begins."""
-        table = self.vector.table if form == "vector.unary.lookup" else None
-        return self.vector.startup.cycles(self.clock) + (table or NO_DELAY).cycles(self.clock)
+    def vector_startup(self, form: str, engine: str = "vector") -> int:
+        """Cycles of an engine of lanes before a vector instruction of this form begins."""
+        table = self.vector.table if form == LOOKUP else None
+        own = self.lane_engine(engine).startup.cycles(self.clock)
+        return own + (table or NO_DELAY).cycles(self.clock)
 
-    def factor(self, form: str, cost: str) -> float:
-        """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`;
-        per element of the scalar unit's."""
-        own, costs = self.isa.limits_of(form).cost, self.vector.cost
+    def factor(self, form: str, cost: str, engine: str = "vector") -> float:
+        """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`, on
+        `engine`; per element of the scalar unit's."""
+        costs = self.lane_engine(engine).cost
+        own = None if engine in self.engines_ else self.isa.limits_of(form).cost
         by_class: float = getattr(self.scalar.cost if form.startswith("scalar.") else costs, cost)
         return by_class if own is None else own
 
@@ -709,4 +742,4 @@ class Arch(FrozenModel):
     def engines(self) -> tuple[str, ...]:
         """Engine names of one core, in the order in which reports list them."""
         array = self.units("matrix") if self.matrix.present else ()
-        return (*array, *self.units("vector"), "scalar", *self.copy_)
+        return (*array, *self.units("vector"), *self.engines_, "scalar", *self.copy_)

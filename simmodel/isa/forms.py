@@ -88,8 +88,10 @@ def _of(kind: type[Instruction]) -> Iterator[Form]:
 
 
 def elementwise_form(function: str, operands: int, engine: str = "vector") -> str:
-    """Name of the form for a function of so many operands."""
-    return f"{engine}.{('unary', 'binary', 'ternary')[operands - 1]}.{function}"
+    """Name of the form for a function of so many operands; engines beside the vector engine have
+    forms of its own."""
+    family = "scalar" if engine == "scalar" else "vector"
+    return f"{family}.{('unary', 'binary', 'ternary')[operands - 1]}.{function}"
 
 
 def definition(function: str, operands: int) -> Function:

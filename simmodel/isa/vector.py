@@ -19,7 +19,7 @@ import numpy as np
 
 from simmodel.arch.dtype import Array
 from simmodel.arch.element_types import is_float
-from simmodel.arch.record import Arch
+from simmodel.arch.record import Arch, FunctionEngine
 from simmodel.isa.base import (
     ConstantFill,
     Instruction,
@@ -80,12 +80,13 @@ class VectorFamily(Instruction):
         """Extents of the dimensions that it walks, merged where all operands allow."""
 
     def startup(self, arch: Arch) -> int:
-        return arch.vector_startup(self.form) + access_latency(arch, self.reads())
+        own = arch.vector_startup(self.form, self.engine)
+        return own + access_latency(arch, self.reads())
 
     def rows(self, arch: Arch) -> tuple[int, ...]:
         """Extents of its walk; a row longer than the engine's longest is several equal ones, if the
         engine has a dimension left for them."""
-        walked, (rank, limit) = self.walked(), arch.reach(self.form)
+        walked, (rank, limit) = self.walked(), arch.reach(self.form, self.engine)
         if limit is None or walked[-1] <= limit or len(walked) >= rank:
             return walked
         row = row_of(walked[-1], limit)
@@ -97,24 +98,28 @@ class VectorFamily(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         """Each innermost row fills whole vectors of lanes, at the form's factor for each."""
-        rows, lanes = self.rows(arch), arch.vector.elements(self.widest())
+        rows, lanes = self.rows(arch), arch.lane_engine(self.engine).elements(self.widest())
         vectors = math.prod(rows[:-1]) * math.ceil(rows[-1] / lanes)
-        return math.ceil(vectors * arch.factor(self.form, self.cost()))
+        return math.ceil(vectors * arch.factor(self.form, self.cost(), self.engine))
 
     def unencodable(self, arch: Arch) -> str | None:
-        engine = arch.vector
+        engine, name = arch.lane_engine(self.engine), "the vector engine"
+        if isinstance(engine, FunctionEngine):
+            name = f"engine {self.engine}"
+            if not engine.has_form(self.form):
+                return f"{name} has no {self.form}"
         for operand in self.reads():
             if operand.memory not in engine.reads:
-                return f"the vector engine does not read {operand.memory}"
+                return f"{name} does not read {operand.memory}"
         if self.dst.memory not in engine.writes:
-            return f"the vector engine does not write {self.dst.memory}"
+            return f"{name} does not write {self.dst.memory}"
         for operand in (self.dst, *self.reads()):
             if not engine.has(operand.dtype):
-                return f"the vector engine has no {operand.dtype}"
+                return f"{name} has no {operand.dtype}"
         return self._too_large(arch)
 
     def _too_large(self, arch: Arch) -> str | None:
-        walked, (rank, limit) = self.rows(arch), arch.reach(self.form)
+        walked, (rank, limit) = self.rows(arch), arch.reach(self.form, self.engine)
         if len(walked) > rank:
             return f"{len(walked)} dimensions, the vector engine walks {rank}"
         if limit is not None and walked[-1] > limit:

@@ -26,9 +26,10 @@ stands in tests/simmodel/test_laws.py.
 5.  DURATION. start-up + max(cycles, time of the traffic), rounded up to a whole cycle. The traffic
     begins when the start-up is over. Its bytes are spread evenly over the work: an instruction
     that gets a share of the bandwidth it could use is slowed down by that share as a whole.
-    Synchronization instructions (Sync, Arrive, Await, Claim) take no time. Two functions that the
-    lanes chain (`isa.chains`) are one instruction, with the cycles of the dearer and no traffic in
-    between; a look-up fills its table (`vector.table`) in its start-up.
+    Synchronization instructions (Sync, Arrive, Await, Claim) take no time. An engine of `engines`
+    runs vector instructions with its own lanes, costs and start-up, beside the vector engine. Two
+    functions that the lanes chain (`isa.chains`) are one instruction, with the cycles of the dearer
+    and no traffic in between; a look-up fills its table (`vector.table`) in its start-up.
 6.  ROUTES. The bytes of each operand (`Instruction.traffic`) go through their memory: all of DRAM
     is one resource for both directions; the ports of an on-chip memory are one resource per
     instance where banks are interleaved, one per bank where they are blocked (bytes in equal parts

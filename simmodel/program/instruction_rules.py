@@ -24,13 +24,15 @@ WORD = 1024
 """Most bytes of a control word."""
 BITS = 64
 """Most bits of a field: no number in a program is larger."""
+ELEMENTWISE = ("vector.unary.", "vector.binary.", "vector.ternary.")
+"""Beginnings of the forms that engines beside the vector engine may have."""
 _WIDTHS: Path = ("encoding", "widths")
 Fields = Mapping[str, Code]
 
 
 def instruction_problems(arch: Arch) -> Iterator[Problem]:
-    """All errors in the sections `isa` and `encoding` of `arch`."""
-    for rule in (_forms_lacking, _forms_limited, _encoding_problems):
+    """All errors in the sections `isa` and `encoding` of `arch`, and in the forms of `engines`."""
+    for rule in (_forms_lacking, _forms_limited, _forms_beside, _encoding_problems):
         yield from rule(arch)
 
 
@@ -58,6 +60,21 @@ def _forms_limited(arch: Arch) -> Iterator[Problem]:
         if limits.max_extent is not None and most is not None and limits.max_extent > most:
             message = f"no more than the engine's own max_extent of {most}"
             yield Problem((*at, "max_extent"), message, (("vector", "max_extent"),))
+
+
+def _forms_beside(arch: Arch) -> Iterator[Problem]:
+    """Forms of engines beside the vector engine that are none, or not element by element."""
+    for name, engine in arch.engines_.items():
+        for index, pattern in enumerate(engine.forms):
+            meant = matching(forms(), pattern)
+            at: Path = ("engines", name, "forms", index)
+            other = [form for form in meant if not form.startswith(ELEMENTWISE)]
+            if not meant:
+                yield from _of_vector(at, pattern, meant)
+            elif other:
+                kinds = ", ".join(f"{kind}*" for kind in ELEMENTWISE)
+                message = f"{other[0]} is not computed element by element; expected some of {kinds}"
+                yield Problem(at, message)
 
 
 def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:

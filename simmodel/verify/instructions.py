@@ -107,6 +107,8 @@ def _engine(instruction: Instruction, arch: Arch, core: int) -> Messages:
         yield "engine", "only the first core's stream feeds the host"
     others = {"copy": tuple(arch.copy_), HOST: (HOST,), "sync": engines}
     allowed = others.get(instruction.UNIT) or arch.units(instruction.UNIT)
+    if instruction.UNIT == "vector":
+        allowed = (*allowed, *arch.engines_)
     if name not in allowed:
         yield "engine", f"{instruction.MNEMONIC} runs on {' or '.join(allowed)}, not on {name}"
 

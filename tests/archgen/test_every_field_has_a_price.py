@@ -75,6 +75,7 @@ BY_COMPILATION = [
 """The same where the program becomes another one."""
 _ON_SCALAR = {"scalar.types": ["int8", "int32", "fp16", "fp32"],
               "isa.without": ["vector.unary.sigmoid"]}  # fmt: skip
+_BESIDE = {"engines": {"functions": {"lanes": 64}}}
 _RING = {"links": {"ring": {"topology": "ring", "from": ["dram"], "to": ["local"],
                             "bandwidth": "1 B/cycle", "ports": [0, 1]}}}  # fmt: skip
 BY_DEPTHWISE: list[tuple[str, dict[str, Any], str, Any]] = [
@@ -83,6 +84,9 @@ BY_DEPTHWISE: list[tuple[str, dict[str, Any], str, Any]] = [
     ("soma-edge", {}, "isa.without", ["vector.unary.sigmoid"]),
     ("mcu-npu", _ON_SCALAR, "scalar.startup", "30 cycles"),
     ("cocco-simba-2c", _RING, "links.ring.ports", [0]),
+    ("soma-edge", _BESIDE, "engines.functions.startup", "30 cycles"),
+    ("soma-edge", _BESIDE, "engines.functions.forms", ["vector.unary.exp"]),
+    ("soma-edge", _BESIDE, "engines.functions.max_extent", 8),
 ]
 """The same of a network with a depthwise convolution and a sigmoid, on a machine with other fields
 set before."""
@@ -121,6 +125,7 @@ def schema_fields() -> list[str]:
     for part in parts(arch_view()):
         # Memories on the chip are alike: what holds of one role holds of all.
         title = re.sub(r"^memories\.(?!dram|flash).*", "memories.*", part.title)
+        title = title.partition(", ")[0]  # what two parts have in common
         title = title.replace("<name>", "*").removeprefix("top level")
         found += [f"{title}.{field.name}".lstrip(".") for field in part.entries]
     return list(dict.fromkeys(found))

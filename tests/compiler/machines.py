@@ -40,6 +40,7 @@ def machine(
     matrix: dict[str, Any] | None = None,
     array: bool = True,
     vector: dict[str, Any] | None = None,
+    engines: dict[str, Any] | None = None,
     copy: dict[str, Any] | None = None,
     split_loads: bool = False,
     shared: dict[str, Any] | None = None,
@@ -81,7 +82,7 @@ def machine(
         "name": name, "clock": "1 GHz", "types": types, "clusters": clusters, "cores": cores,
         "memories": memories, **({"matrix": product} if array else {}),
         "vector": {"lanes": 16, "types": ALL_TYPES, "reads": reads} | given,
-        "copy": copies,
+        "engines": engines or {}, "copy": copies,
         "front_end": {"sync": sync, "queue_depth": 4, "tokens": tokens},
     })  # fmt: skip
     if found := problems(arch):

@@ -7,7 +7,8 @@ from programs import KIB, box, gemm, load, machine, memories, nop, program, relu
 
 from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock
-from simmodel.isa import Arrive, Await, Copy, HostCall, Item, Loop, Splat
+from simmodel.isa import Arrive, Await, Binary, Copy, HostCall, Item, Loop, Splat
+from simmodel.isa.region import replace
 from simmodel.machine.run import simulate
 from simmodel.metrics import measure
 
@@ -133,6 +134,31 @@ def test_05_duration_is_startup_plus_the_slower_of_work_and_traffic() -> None:
     # With wide ports the work decides: ceil(72 / 16) = 5.
     fast = machine(vector={"startup": "3 cycles"})
     assert spans(program((relu(72),)), fast) == [("vector", 0, 8)]
+
+
+def test_05_an_engine_beside_the_vector_engine_has_rates_and_a_queue_of_its_own() -> None:
+    # A special function of 64 elements takes 64 / 16 * 8 = 32 cycles of the vector engine, and of
+    # the other one 64 / 4 * 1 = 16 behind a start-up of 3. The relu, issued a cycle later, takes 4.
+    beside = {"functions": {"lanes": 4, "startup": "3 cycles", "cost": {"special": 1}}}
+    arch = machine(engines=beside)
+    tanh = replace(relu(64), function="tanh")
+    own = replace(tanh, engine="functions")
+    assert spans(program((tanh, relu(64, at=KIB, to=KIB))), arch) == [
+        ("vector", 0, 32), ("vector", 32, 36),
+    ]  # fmt: skip
+    assert spans(program((own, relu(64, at=KIB, to=KIB))), arch) == [
+        ("vector", 1, 5), ("functions", 0, 19),
+    ]  # fmt: skip
+    # A token passes from one to the other: the vector engine goes on where its result is there.
+    handed = (replace(own, signals=(("t", 1),)), relu(64, waits=(("t", 1),)))
+    assert spans(program(handed, tokens={"t": 0}), arch) == [
+        ("functions", 0, 19), ("vector", 19, 23),
+    ]  # fmt: skip
+    assert own.unencodable(arch) is None
+    adds = Binary(engine="functions", function="add", dst=own.dst, a=own.a, b=own.a)
+    assert adds.unencodable(arch) == "engine functions has no vector.binary.add"
+    narrow = machine(engines={"functions": {"lanes": 4, "types": ["fp16"]}})
+    assert own.unencodable(narrow) == "engine functions has no int8"
 
 
 def test_05_a_splat_is_work_and_writes_alone() -> None:

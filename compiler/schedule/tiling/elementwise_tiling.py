@@ -20,6 +20,7 @@ from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.equal_engines import largest
 from compiler.target.layout import left_order, links_of
 from compiler.target.machine import temporary_type
+from compiler.target.vector import overlapped
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Nest, order_of
 from simmodel.arch.element_types import size_of
@@ -62,10 +63,10 @@ def free_dims(layer: Layer) -> list[int]:
 
 
 def work_of(problem: TilingProblem, tiles: Sequence[int]) -> tuple[float, float]:
-    """Cycles of the matrix and of the vector engine for one tile of a layer without a product
-    over channels."""
-    layer, arch = problem.layer, problem.arch
-    vector = matrix = 0.0
+    """Cycles of the matrix engine, and of the vector engine and those beside it, for one tile of a
+    layer without a product over channels."""
+    layer, arch, matrix = problem.layer, problem.arch, 0.0
+    vector: list[tuple[str, float]] = []
     for work in problem.vector_works:
         nest, sizes = work.nest, _sizes(layer, work.nest, tiles)
         if work.way.engine == "matrix":  # depthwise
@@ -76,8 +77,8 @@ def work_of(problem: TilingProblem, tiles: Sequence[int]) -> tuple[float, float]
             dtype = layer.tensors[nest.operands[0].tensor].dtype
             pixels = math.prod(mine) // channels
             matrix += depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
-        vector += float(work.of(sizes).cycles)
-    return matrix, vector
+        vector.append((work.way.finisher, float(work.of(sizes).cycles)))
+    return matrix, float(overlapped(vector, tile_count(problem.box, tiles)))
 
 
 def _sizes(layer: Layer, nest: Nest, tiles: Sequence[int]) -> list[int]:
@@ -92,10 +93,11 @@ def _sizes(layer: Layer, nest: Nest, tiles: Sequence[int]) -> list[int]:
     return [math.ceil(nest.shape[0] * share), *nest.shape[1:]]
 
 
-def space_of(layer: Layer, arch: Arch, elements: int) -> int:
-    """Bytes of local memory for what stands between the instructions of a tile of `elements`."""
+def space_of(layer: Layer, arch: Arch, elements: int, slots: int) -> int:
+    """Bytes of local memory for what stands between the instructions of a tile of `elements`, with
+    so many `slots` of what passes from engine to engine."""
     wide = size_of(temporary_type(arch))
-    inside = elements * wide * (len(layer.nests) - 1)
+    inside = elements * wide * (len(layer.nests) - 1 + (slots - 1) * len(layer.handed_over))
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
         if len(links_of(nest, layer.tensors, way, arch)) > 1:
             inside += elements * wide
@@ -185,9 +187,10 @@ def price_elementwise(problem: TilingProblem, tiles: Sequence[int]) -> TilePrice
     stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
     total = pipelined(stages, moved.far.values())
     buffers = sum(flow.once.near * (slots if flow.count > 1 else 1) for flow in flows)
+    space = space_of(layer, arch, math.prod(tiles), slots if count > 1 else 1)
     return TilePrices(
         float(total), count * matrix, count * vector, moved.longest, float(moved.bytes["dram"]),
-        space_of(layer, arch, math.prod(tiles)) + float(buffers), float(moved.load[0]),
+        float(space + buffers), float(moved.load[0]),
         float(moved.store[0]), count, count, moved.lead, resting(slots, total, stages),
         flash=float(moved.bytes.get("flash", 0.0)),
     )  # fmt: skip

@@ -29,7 +29,7 @@ from compiler.target.layout import left_order, links_of, loaded_of, loaded_once,
 from compiler.target.machine import rate_type, slots_of_sums, sums_apart, temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts
-from compiler.target.vector import VectorWork
+from compiler.target.vector import VectorWork, overlapped
 from compiler.tensor_ir.nest import Access, Tensor, order_of
 from simmodel.arch.element_types import accumulator_of, per_item, size_of
 from simmodel.arch.matrix_cycles import streams, tile_limits
@@ -569,7 +569,8 @@ class _Candidates:
 
     @cached_property
     def _behind(self) -> tuple[Any, Any]:
-        """Cycles of the vector engine behind the product of a tile, and bytes of its buffers."""
+        """Cycles of the vector engine, and those beside it, behind the product of a tile, and bytes
+        of its buffers."""
         layer, tensors, inside = self.layer, self.layer.tensors, self.layer.inside
         wide, elements = size_of(temporary_type(self.arch)), self.choice.outputs
         whole = math.prod(map(self.problem.extent, self.problem.dims[:4]))
@@ -577,8 +578,9 @@ class _Candidates:
         links = [len(links_of(nest, tensors, way, self.arch)) for nest, way in pairs]
         cycles: Any = 0.0
         if links[0] or len(layer.nests) > 1:
-            for work in self.problem.vector_works:
-                cycles = cycles + work.of(self.sizes).cycles
+            works = self.problem.vector_works
+            each = ((work.way.finisher, work.of(self.sizes).cycles) for work in works)
+            cycles = overlapped(each, self.tiles)
         # Values between the instructions of one nest, and between nests: all in one slot.
         space: Any = sum(count > 1 for count in links) * wide * elements
         for nest in layer.nests[1:]:
@@ -614,8 +616,8 @@ class _Candidates:
             local = local + outputs * size_of(self.layer.result.dtype) * slots
         for access in problem.others:
             local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
-        if len(self.layer.nests) > 1 and binding.finisher == "matrix":
-            local = local + outputs * size_of(temporary_type(arch)) * (slots - 1)
+        if passed := len(self.layer.handed_over):
+            local = local + passed * outputs * size_of(temporary_type(arch)) * (slots - 1)
         shares = defaultdict[str, Any](int, local=local)
         if problem.loads_weights:
             key = next(key for key in keys_of(self.head) if key[2])

@@ -285,18 +285,18 @@ def startup_of(
     memories = arch.memories.on_chip()
     latency = max((memories[role].latency.cycles(arch.clock) for role in read), default=0)
     scalar = arch.scalar.startup.cycles(arch.clock)
-    return (scalar if engine == "scalar" else arch.vector_startup(form)) + latency
+    return (scalar if engine == "scalar" else arch.vector_startup(form, engine)) + latency
 
 
 def unit_of(
     arch: Arch, form: tuple[str, str], operands: Sequence[StoredOperand], engine: str = "vector",
     beside: int = 1,
 ) -> Unit:  # fmt: skip
-    """Cost of a `form`, with its cost class, on the vector or scalar `engine`, of which so many
+    """Cost of a `form`, with its cost class, on an `engine` of vectors or scalars, of which so many
     move as much `beside` each other; of `operands`, the first is written."""
-    rank, longest = arch.reach(form[0])
+    rank, longest = arch.reach(form[0], engine)
     widest = max(operand.item for operand in operands)
-    lanes = 1.0 if engine == "scalar" else arch.vector.elements(widest)
+    lanes = 1.0 if engine == "scalar" else arch.lane_engine(engine).elements(widest)
     ports = tuple(
         _operand_port(arch, each, beside, write=not number) for number, each in enumerate(operands)
     )
@@ -306,7 +306,8 @@ def unit_of(
     front, size = arch.front_end, typical_bytes(arch, form[0], rank)
     fetch = None if size <= (front.loop_buffer or 0) else front.fetch_bandwidth
     every = 0.0 if fetch is None else size / fetch.at(arch.clock)
-    return Unit(rank, longest or _ENDLESS, lanes, arch.factor(*form), start, every, ports, earlier)
+    factor = arch.factor(*form, engine)
+    return Unit(rank, longest or _ENDLESS, lanes, factor, start, every, ports, earlier)
 
 
 def _operand_port(arch: Arch, operand: StoredOperand, beside: int, *, write: bool) -> OperandPort:
