@@ -375,8 +375,8 @@ class _Candidate:
     def cut(self, staying: list[bool]) -> Schedule | None:
         """The schedule with loops for every layer, for the sizes of its largest share, where the
         constants of those layers that are `staying` are loaded as a whole; None: it does not fit.
-        Shares leave room for those of their neighbours, or are the quickest where neighbours need
-        not meet again in the next tile."""
+        Shares leave room for those of their neighbours or, where no loop brings these again, are
+        the quickest, and neighbours wait for their room: whichever is expected to be quicker."""
         looped = bool(self.schedule.loops)
         rooms = self._rooms(staying, apart=looped)
         if rooms is None:
