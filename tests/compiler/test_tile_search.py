@@ -155,6 +155,19 @@ def test_limits_that_are_off_by_a_rounding_are_one_question(
     assert costs.cost_below(group, 2 * price) == price
 
 
+@pytest.mark.parametrize("local", [16 << 10, 32 << 10])
+def test_a_layer_without_neighbours_takes_all_the_room_there_is(local: int) -> None:
+    group, arch = chain(1, 8, 128), machine(local={"size": local})
+    pricer = GroupCosts(arch, Stages()).search.pricer(group)
+    (layer,) = group.layers
+    made = pricer.price((tuple((0, extent) for extent in layer.result.shape),), ())
+    front = MappingCache(arch, SLOTS, Cores(1)).front(layer, layer.result.shape, frozenset())
+    half, quickest = front.within(local / 2), front.within(local)
+    assert made is not None and half is not None and quickest is not None
+    assert made.layers[0].loops == quickest.loops != half.loops
+    assert made.estimate.total < half.total
+
+
 def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
     group = chain(3, 24, 8)
     search = GroupCosts(machine(), Stages()).search
@@ -286,6 +299,18 @@ def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -
     walked = TileTrace(1, (NONE, NONE))
     end = timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {}))
     assert end == pytest.approx(PRODUCTS + STREAM * (1 - SLOTS / arrivals) + BEHIND / arrivals)
+
+
+def test_a_stream_without_room_beside_the_layer_before_waits_for_its_end() -> None:
+    layers = share(PRODUCTS, 0.0, 1), share(BEHIND, STREAM, 5)
+    walked, work = TileTrace(1, (NONE, NONE)), TileWork(layers, {}, {}, {})
+    ends = []
+    for waiting in (frozenset[int](), frozenset({1})):
+        timeline = GroupTimeline(
+            ((), ("first",)), ("first", "second"), SLOTS, waiting=waiting
+        )  # fmt: skip
+        ends.append(timeline.run(walked, lambda run, moment: work))
+    assert ends[1] == PRODUCTS + STREAM + BEHIND / 5 > ends[0]
 
 
 PRODUCT, TAIL, TILES = 100.0, 80.0, 4

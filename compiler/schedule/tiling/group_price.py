@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
 from compiler.cost.transfer import Path, Transfer
@@ -47,6 +48,8 @@ Loops = tuple[OuterLoop, ...]
 """Around the tiles of a part."""
 Terms = tuple[tuple[str, int], ...]
 """What takes memory, and its bytes."""
+Spared = tuple[float, ...]
+"""Bytes with which a layer makes do if it can, for the sake of its neighbours."""
 
 
 @dataclass
@@ -371,21 +374,28 @@ class _Candidate:
 
     def cut(self, staying: list[bool]) -> Schedule | None:
         """The schedule with loops for every layer, for the sizes of its largest share, where the
-        constants of those layers that are `staying` are loaded as a whole; None: it does not
-        fit."""
+        constants of those layers that are `staying` are loaded as a whole; None: it does not fit.
+        Shares leave room for those of their neighbours or, where no loop brings these again, are
+        the quickest, and neighbours wait for their room: whichever is expected to be quicker."""
         looped = bool(self.schedule.loops)
         rooms = self._rooms(staying, apart=looped)
         if rooms is None:
             return None
-        layers, needs, least = [], [], min(rooms, default=0.0)
-        for position, tiled in enumerate(self.schedule.layers):
-            share = self._fitting(
-                position, self.sizes[position], rooms[position], least, staying[position]
-            )
-            if share is None:
-                return None
-            layers.append(replace(tiled, loops=share.loops, resident=staying[position]))
-            needs.append(share.need)
+        least, found = min(rooms, default=0.0), dict[tuple[TilePrices, ...], Spared]()
+        for spared in ((least / 2, least), ())[: 1 if looped or self.fixed else 2]:
+            sized = enumerate(zip(self.sizes, rooms, staying, strict=True))
+            shares = [self._fitting(p, n, room, spared, stays) for p, (n, room, stays) in sized]
+            if None not in shares:
+                found.setdefault(tuple(filter(None, shares)), spared)
+        made = (self._with_shares(*each, staying, rooms) for each in found.items())
+        return min(made, key=_total, default=None)
+
+    def _with_shares(
+        self, shares: Sequence[TilePrices], spared: Spared, staying: list[bool], rooms: list[float]
+    ) -> Schedule:
+        """The schedule in which layers have these `shares`, and those of smaller tiles leave what
+        is `spared`."""
+        looped, needs = bool(self.schedule.loops), [share.need for share in shares]
         apart = rooms if looped else self._rooms(staying, apart=True)
         roomy = looped or (
             apart is not None and all(n <= room for n, room in zip(needs, apart, strict=True))
@@ -393,7 +403,12 @@ class _Candidate:
         begins = {} if roomy else self._begins(staying, needs, rooms)
         excess = max(need - room for need, room in zip(needs, rooms, strict=True))
         need = self.pricer.arch.memories.local.size + excess
-        estimate = self._estimate(rooms, staying, need, begins)
+        pairs = zip(pairwise(needs), pairwise(rooms), strict=True)
+        crowded = () if looped else (sum(two) > min(room) for two, room in pairs)
+        waiting = frozenset(p for p, waits in enumerate(crowded, 1) if waits)
+        estimate = self._estimate(rooms, spared, staying, need, begins, waiting)
+        every = zip(self.schedule.layers, shares, staying, strict=True)
+        layers = (replace(tiled, loops=own.loops, resident=stays) for tiled, own, stays in every)
         return replace(self.schedule, layers=tuple(layers), estimate=estimate)
 
     def _rooms(self, staying: list[bool], *, apart: bool) -> list[float] | None:
@@ -432,10 +447,9 @@ class _Candidate:
         }
 
     def _fitting(
-        self, position: int, sizes: Sizes, room: float, least: float, resident: bool
+        self, position: int, sizes: Sizes, room: float, spared: Spared, resident: bool
     ) -> TilePrices | None:
-        """The share of a layer in its `room`, with some to spare for its neighbours where that is
-        possible, of which one has the `least`."""
+        """The share of a layer in its `room`, or in what is `spared` where that is possible."""
         if self.fixed:
             tiled, shared = self.schedule.layers[position], self.pricer.group.shared
             held = self.found_on_chip(position, resident=resident)
@@ -444,20 +458,21 @@ class _Candidate:
         if self.frugal:
             share = front.smallest()
             return share if share is not None and share.need <= room else None
-        found = map(front.within, (least / 2, least, room))
+        found = map(front.within, (*spared, room))
         return next((share for share in found if share is not None), None)
 
     def _estimate(
-        self, rooms: list[float], staying: list[bool], need: float, begins: dict[int, int]
-    ) -> Estimate:
+        self, rooms: list[float], spared: Spared, staying: list[bool], need: float,
+        begins: dict[int, int], waiting: frozenset[int],
+    ) -> Estimate:  # fmt: skip
         pricer, group, arch, walked = self.pricer, self.pricer.group, self.pricer.arch, self.walked
-        total, least = Total(), min(rooms, default=0.0)
+        total = Total()
 
         def share_of(position: int, box: Box | None) -> TilePrices | None:
             if box is None:
                 return None
             sizes, stays = tuple([n for _, n in box]), staying[position]
-            share = self._fitting(position, sizes, rooms[position], least, stays)
+            share = self._fitting(position, sizes, rooms[position], spared, stays)
             return share or self.front(position, sizes, resident=stays).within(math.inf)
 
         def work(run: Repeat, moment: TileStep) -> TileWork:
@@ -473,7 +488,9 @@ class _Candidate:
         inputs = tuple(tuple(n for n in la.inputs if n in self.on_chip) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         told = stay if arch.front_end.sync == "tokens" else frozenset[int]()
-        timeline = GroupTimeline(inputs, results, pricer.slots, self._slots(), begins, told)
+        timeline = GroupTimeline(
+            inputs, results, pricer.slots, self._slots(), begins, told, waiting
+        )
         cycles = timeline.run(walked, work)
         constants = sum(moved for _, moved in arrivals.values())
         moved = {"dram": self.cores.count * total.bytes}

@@ -81,8 +81,12 @@ class GroupTimeline:
     told: frozenset[int] = frozenset()
     """Layers that wait in every tile until all that it loads is there: the token for constants that
     stay stands behind these loads."""
+    waiting: frozenset[int] = frozenset()
+    """Layers whose own buffers find no room beside those of the layer before."""
     begun: float = 0.0
     """When the layer before started."""
+    done: float = 0.0
+    """When it was done."""
     loaded: float = 0.0
     """When what this tile loads is there."""
     starts: dict[int, float] = field(default_factory=dict)
@@ -135,6 +139,7 @@ class GroupTimeline:
         self.starts = {position: start + cycles for position, start in self.starts.items()}
         self.used = {name: [t + cycles for t in times] for name, times in self.used.items()}
         self.begun += cycles
+        self.done += cycles
         self.loaded += cycles
 
     def _take(self, engine: str, earliest: float, cycles: float) -> tuple[float, float]:
@@ -173,7 +178,8 @@ class GroupTimeline:
             free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
             first = self._take("load", free, work.constants[position])[1]
         if share.load:
-            begin, arrived = self._take("load", self.begun, share.load)
+            free = self.done if position in self.waiting else self.begun
+            begin, arrived = self._take("load", free, share.load)
             first = max(first, begin + share.load / arrivals)
         begun = done = max(there, first)
         if share.load and arrivals > self.slots:
@@ -201,6 +207,7 @@ class GroupTimeline:
             paced = done - self.slots * (done - begun) / arrivals
             self.free["load"] = max(self.free["load"], paced)
         self.begun = self.starts[position] = begun
+        self.done = done
         if position in work.moves:
             self.moved[position] = self._take("vector", done, work.moves[position])[1]
         self.ready[self.results[position]] = done
