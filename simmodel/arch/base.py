@@ -47,7 +47,7 @@ MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators", "flas
 OFF_CHIP = ("dram", "flash")
 """Roles of memories off chip, of which a chip has one each."""
 Writeback = Literal["bias", "clip", "requantize", "table"]
-Chain = Literal["add_add", "add_mul", "sub_mul", "mul_mul", "sub_exp", "sigmoid_mul", "silu_mul"]
+Chain = Literal["add_add", "add_mul", "sub_mul", "mul_mul"]
 CHAINS: tuple[str, ...] = get_args(Chain)
 """Pairs of functions, the first of which hands its result to the second within the engine."""
 NO_DELAY = Delay(0, True)

@@ -374,7 +374,7 @@ class Isa(FrozenModel):
     chains: tuple[Chain, ...] = ()
     """Pairs of functions that the vector engine computes in one instruction, where the second takes
     the first one's result from the lanes: add_mul is (x + y) * z, with which sums get bias and
-    scale in one pass; sub_exp is exp(x - y). Their cost is that of the dearer of the two."""
+    scale in one pass. Their cost is that of the dearer of the two."""
     limits: dict[str, FormLimits] = {}
     """Narrower limits and other costs of forms, by name or pattern; of several patterns the last
     one that says something counts."""

@@ -102,7 +102,7 @@ BY_HAND: list[tuple[str, dict[str, Any], str, Any]] = [
     ("gemmini-16", {"vector.reads": ["accumulators"]}, "vector.writes", "accumulators"),
     ("whole", {}, "front_end.fetch_bandwidth", "256 B/cycle"),
     ("soma-edge", {}, "encoding", {}),
-    ("soma-edge", {}, "isa.chains", ["sub_exp"]),
+    ("soma-edge", {}, "isa.chains", ["mul_mul"]),
     ("soma-edge", {}, "vector.table", "0 cycles"),
     ("soma-edge", _PACKED, "encoding.word", 256),
     ("soma-edge", _PACKED, "encoding.widths", {"*.shape": 8}),

@@ -11,7 +11,7 @@ from networks import Checked, Net, check
 
 from simmodel.arch.base import CHAINS
 from simmodel.execute import execute
-from simmodel.isa.functions import BINARY, TERNARY
+from simmodel.isa.functions import TERNARY
 
 APART = machine(types=("int8",), accumulators=8192, matrix={"rate": {"int8": 1.0}})
 CHAINED = changed(APART, "isa", chains=("add_mul",))
@@ -38,4 +38,4 @@ def test_bias_and_scale_of_sums_take_one_pass() -> None:
 
 
 def test_every_chain_is_a_function() -> None:
-    assert set(CHAINS) <= {*BINARY, *TERNARY}
+    assert set(CHAINS) <= {*TERNARY}
