@@ -82,7 +82,8 @@ def read_within(recipe: VerificationPlan) -> dict[str, str]:
         for name in read:
             made = makers.get(name, {})
             if graph.buffer_of(name) in viewed and name not in named:
-                last = _different(painted(name))
+                marks = painted(name)  # most tensors are made by one step
+                last = np.unique(marks) if marks.size and np.ptp(marks) else marks.flat[:1]
                 made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0])
             own = next((maker for maker in made if maker in nodes), None)
             if own is not None:
@@ -91,13 +92,6 @@ def read_within(recipe: VerificationPlan) -> dict[str, str]:
             makers.setdefault(written, {}).update(dict.fromkeys(nodes))
             if graph.buffer_of(written) in viewed:
                 painted(written)[...] = number
-    return found
-
-
-def _different(marks: Array) -> list[int]:
-    """The numbers in `marks`, each once: most tensors are made by one step."""
-    first = marks[(0,) * marks.ndim] if marks.size else 0
-    found: list[int] = [int(first)] if (marks == first).all() else np.unique(marks).tolist()
     return found
 
 

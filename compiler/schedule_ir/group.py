@@ -6,10 +6,8 @@ found backwards through the operators' index maps.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box
@@ -228,28 +226,6 @@ class Group:
         if len(self.layers) == 1:
             return self.layers[0].name
         return f"{self.layers[0].name} .. {self.layers[-1].name}"
-
-
-Answer = TypeVar("Answer")
-_LATEST = 8
-"""Groups that are remembered: a search asks several things of one before it turns to the next."""
-
-
-class Latest(Generic[Answer]):
-    """What `find` says of groups; the latest ones, which are known by identity, are not asked for
-    again."""
-
-    def __init__(self, find: Callable[[Group], Answer]) -> None:
-        self._find = find
-        self._known: deque[tuple[Group, Answer]] = deque(maxlen=_LATEST)
-
-    def __call__(self, group: Group) -> Answer:
-        for other, answer in self._known:
-            if other is group:
-                return answer
-        answer = self._find(group)
-        self._known.appendleft((group, answer))
-        return answer
 
 
 def reserving(*reserves: Mapping[str, int]) -> dict[str, int]:

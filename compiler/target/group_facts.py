@@ -13,13 +13,13 @@ from compiler.errors import CompilerError
 from compiler.geometry.boxes import Key, Range, keys_of, needs
 from compiler.geometry.cuts import cut_axes
 from compiler.geometry.tile_trace import TileTrace
-from compiler.schedule_ir.group import Group, Latest
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.target.array_mapping import roles
 from compiler.target.layout import innermost_axis, input_strides, loaded_of, role_of, room_of
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Access, Tensor, order_of
-from simmodel.arch.base import MemoryRole
+from simmodel.arch.base import Latest, MemoryRole
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 
@@ -190,7 +190,7 @@ class Facts:
     which `layers` keeps alive."""
 
     def __post_init__(self) -> None:
-        self._of_group = Latest[dict[str, Passing]](lambda _: {})
+        self._of_group = Latest[Group, dict[str, Passing]](lambda _: {})
 
     def layer(self, layer: Layer) -> LayerFacts:
         found = self.layers.get(id(layer))

@@ -11,7 +11,7 @@ A program may do more than that: its own work and traffic are counted when it ru
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from compiler.tensor_ir.nest import Access, Nest, NestGraph, Step, Tensor
 from compiler.tensor_ir.rewrite import writes_of
+from simmodel.arch.base import Latest
 from simmodel.arch.element_types import size_of
 
 Bools = NDArray[np.bool_]
@@ -107,19 +108,6 @@ def _view(marks: Bools, tensor: Tensor) -> Bools:
     return as_strided(marks[storage.offset :], tensor.shape, strides)
 
 
-_LATEST: deque[tuple[NestGraph, Demanded]] = deque(maxlen=1)
-"""What was asked for last: all programs of a search are of one graph."""
-
-
-def demanded(graph: NestGraph) -> Demanded:
-    """Demand of the outputs of `graph`."""
-    for known, demand in _LATEST:
-        if known is graph:
-            return demand
-    _LATEST.append((graph, demand := _demanded(graph)))
-    return demand
-
-
 def _demanded(graph: NestGraph) -> Demanded:
     wanted, loaded, made, ends = (Marks(graph) for _ in range(4))
     for name in graph.outputs:
@@ -151,6 +139,10 @@ def _demanded(graph: NestGraph) -> Demanded:
     written = math.ceil(sum(results[tensor.name] * _each(tensor) for tensor in put))
     written += _common_bytes(graph, graph.outputs, made, ends)
     return Demanded(macs, results, read, written, constants)
+
+
+demanded = Latest(_demanded, most=1)
+"""Demand of the outputs of a graph: all programs of a search are of one."""
 
 
 def _common_bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:

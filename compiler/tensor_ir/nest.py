@@ -304,8 +304,7 @@ class Tensor:
     @cached_property
     def span(self) -> tuple[int, int]:
         """Places of its first and last element in its buffer."""
-        pairs = zip(self.shape, self.storage.strides, strict=True)
-        ends = [step * (n - 1) for n, step in pairs]
+        ends = [s * (n - 1) for n, s in zip(self.shape, self.storage.strides, strict=True)]
         low, high = (self.storage.offset + sum(e for e in ends if e * s > 0) for s in (-1, 1))
         return low, high
 

@@ -10,10 +10,11 @@ import ast
 import difflib
 import inspect
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -134,3 +135,24 @@ class Registry(dict[str, Value]):
         names = {**self.shipped, **self}
         none = object()
         return [n for n in names if self.get(n, none) is not self.shipped.get(n, none)]
+
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Latest(Generic[Asked, Answer]):
+    """What `find` says of things: the `most` latest, which are known by identity, are not looked
+    at again. A search asks several questions of one before it turns to the next."""
+
+    def __init__(self, find: Callable[[Asked], Answer], most: int = 8) -> None:
+        self._find = find
+        self._known: deque[tuple[Asked, Answer]] = deque(maxlen=most)
+
+    def __call__(self, asked: Asked) -> Answer:
+        for other, answer in self._known:
+            if other is asked:
+                return answer
+        answer = self._find(asked)
+        self._known.appendleft((asked, answer))
+        return answer

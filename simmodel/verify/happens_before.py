@@ -17,7 +17,6 @@ and `Clocks` answers whether two occurrences are ordered.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simmodel.arch.base import Latest
 from simmodel.arch.record import Arch
 from simmodel.isa import Arrive, Await
 from simmodel.isa.region import Operand, cached_property
@@ -165,19 +165,6 @@ def _grouped(key: Ints, count: int) -> tuple[Ints, ...]:
     return tuple(order[a:b] for a, b in pairwise(edges))
 
 
-_LATEST: deque[Timeline] = deque(maxlen=1)
-"""What was asked for last: a program that is proved is executed next."""
-
-
-def timeline(program: Program) -> Timeline:
-    """The nodes of `program`."""
-    for line in _LATEST:
-        if line.program is program:
-            return line
-    _LATEST.append(line := _timeline(program))
-    return line
-
-
 def _timeline(program: Program) -> Timeline:
     sites: list[Site] = []
     owners: list[int] = []
@@ -196,6 +183,10 @@ def _timeline(program: Program) -> Timeline:
     return Timeline(
         program, tuple(sites), tuple(owners), site, turn, tuple(queues), queue, numbered(queue)
     )
+
+
+timeline = Latest(_timeline, most=1)
+"""The nodes of a program: what is proved is executed next."""
 
 
 @dataclass(frozen=True)

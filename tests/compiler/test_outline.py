@@ -16,8 +16,9 @@ from compiler.decisions.group_costs import GroupCosts
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.choose_tiles import GroupSearch
-from compiler.schedule_ir.group import Group, Latest, ResidentTensor, Shared
+from compiler.schedule_ir.group import Group, ResidentTensor, Shared
 from compiler.schedule_ir.schedule import Schedule
+from simmodel.arch.base import Latest
 from simmodel.arch.record import Arch
 from simmodel.program.assembly import print_program
 

@@ -18,9 +18,10 @@ from compiler.passes import Count, check_each_once, ensured
 from compiler.schedule.fusion.dependence import Dependences, Part, dependences, members
 from compiler.schedule.fusion.reorder import least_memory_order
 from compiler.schedule.residency.table import Prices
-from compiler.schedule_ir.group import Group, Latest
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, RowPlacement, Tensor
+from simmodel.arch.base import Latest
 from simmodel.isa.region import replace
 
 ALONE = 1e12

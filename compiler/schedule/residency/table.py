@@ -21,11 +21,11 @@ from typing import Protocol
 
 from compiler.cost.overlap import HOST_CALL, in_turn
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
-from compiler.schedule_ir.group import Group, Latest
+from compiler.schedule_ir.group import Group
 from compiler.target.group_facts import Facts
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import HostNode
-from simmodel.arch.base import MemoryRole
+from simmodel.arch.base import Latest, MemoryRole
 from simmodel.arch.record import Arch
 
 Part = Group | HostNode

@@ -12,9 +12,10 @@ from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
 from compiler.schedule.tiling.layer_price import TilingProblem, engines_in_one_piece, whole_product
-from compiler.schedule_ir.group import Group, Latest
+from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
+from simmodel.arch.base import Latest
 from simmodel.arch.record import Arch
 
 Sizes = tuple[int, ...]
