@@ -257,8 +257,8 @@ MORE = (
 LESS = (
     "*.latency", "*.startup", "host.per_inference", "memories.*.conflict_penalty",
     "front_end.signal", "copy.*.indirect",
-    "vector.cost.*", "engines.*.cost.*", "scalar.cost.*", "memories.*.run_cost", "copy.*.per_request",
-    "copy.*.minimum",
+    "vector.cost.*", "engines.*.cost.*", "scalar.cost.*", "memories.*.run_cost",
+    "copy.*.per_request", "copy.*.minimum",
 )  # fmt: skip
 """Fields of which less never does: delays, and cycles of an operation."""
 

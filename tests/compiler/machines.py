@@ -52,9 +52,8 @@ def machine(
 ) -> Arch:
     """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
     Without `array`, the vector engine multiplies. With `own_engines`, other copy engines reach
-    shared memory than DRAM. What reaches several cores
-    at once is said by `among`: "load" the loads, "peer" an engine between local memories, which
-    with "each" reaches one core after another. `flash`: the engine that loads constants from it.
+    shared memory than DRAM. `among`: what reaches several cores at once, "load" the loads, "peer"
+    an engine between local memories, with "each" one core after another. `flash`: loads from it.
 
     Raises ValueError where the parts contradict each other.
     """
