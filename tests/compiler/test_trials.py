@@ -50,7 +50,7 @@ def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_m
     """At the lowest effort too: no group alone shows what loads of the next one lose."""
     net = Net(quantized=True)
     x = net.input(1, 16, 24, 24)
-    for channels in (24, 48, 48):
+    for channels in (24, 48):
         x = net.op("Relu", conv(net, x, channels, (3, 3)))
     model, arch, stages = prepared(net.model(x), "net"), two_banks(), stages_for(0)
     cycles = {}
@@ -58,7 +58,7 @@ def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_m
         placed = replace(stages, alloc=replace(stages.alloc, conflicts=conflicts))
         made = compile_model(model, arch, CompileOptions("int8", stages=placed))
         cycles[conflicts] = traced(made.program, arch).cycles
-    assert cycles["blind"] < 0.96 * cycles["aware"]
+    assert cycles["blind"] < 0.98 * cycles["aware"]
     found = best(model, arch, stages)
     assert found.cycles == cycles["blind"]
     assert [each.cycles for each in found.tried] == [cycles["aware"], cycles["blind"]]
@@ -72,7 +72,7 @@ def test_constants_are_loaded_early_by_one_plan_for_all_groups(
     for channels in (64, 128, 128, 64):
         x = net.op("Relu", conv(net, x, channels, (3, 3)))
     model = prepared(net.model(x), "net")
-    arch = machine(types=("int8", "fp32"), local={"size": 32768, "banks": 4}, latency=100)
+    arch = machine(types=("int8", "fp32"), local={"size": 24576, "banks": 4}, latency=100)
     early = best_module.early_versions
     monkeypatch.setattr(best_module, "early_versions", lambda made: iter(()))
     before = best(model, arch)

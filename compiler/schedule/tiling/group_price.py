@@ -383,10 +383,13 @@ class _Candidate:
             return None
         least, found = min(rooms, default=0.0), dict[tuple[TilePrices, ...], Spared]()
         for spared in ((least / 2, least), ())[: 1 if looped or self.fixed else 2]:
-            sized = enumerate(zip(self.sizes, rooms, staying, strict=True))
-            shares = [self._fitting(p, n, room, spared, stays) for p, (n, room, stays) in sized]
-            if None not in shares:
-                found.setdefault(tuple(filter(None, shares)), spared)
+            shares = list[TilePrices]()
+            for position, (sizes, room) in enumerate(zip(self.sizes, rooms, strict=True)):
+                share = self._fitting(position, sizes, room, spared, staying[position])
+                if share is None:
+                    return None
+                shares.append(share)
+            found.setdefault(tuple(shares), spared)
         made = (self._with_shares(*each, staying, rooms) for each in found.items())
         return min(made, key=_total, default=None)
 
@@ -397,15 +400,12 @@ class _Candidate:
         is `spared`."""
         looped, needs = bool(self.schedule.loops), [share.need for share in shares]
         apart = rooms if looped else self._rooms(staying, apart=True)
-        roomy = looped or (
-            apart is not None and all(n <= room for n, room in zip(needs, apart, strict=True))
-        )
-        begins = {} if roomy else self._begins(staying, needs, rooms)
+        roomy = apart is not None and all(n <= room for n, room in zip(needs, apart, strict=True))
+        begins = {} if looped or roomy else self._begins(staying, needs, rooms)
         excess = max(need - room for need, room in zip(needs, rooms, strict=True))
         need = self.pricer.arch.memories.local.size + excess
-        pairs = zip(pairwise(needs), pairwise(rooms), strict=True)
-        crowded = () if looped else (sum(two) > min(room) for two, room in pairs)
-        waiting = frozenset(p for p, waits in enumerate(crowded, 1) if waits)
+        pairs = () if looped else zip(pairwise(needs), pairwise(rooms), strict=True)
+        waiting = frozenset(p for p, (two, room) in enumerate(pairs, 1) if sum(two) > min(room))
         estimate = self._estimate(rooms, spared, staying, need, begins, waiting)
         every = zip(self.schedule.layers, shares, staying, strict=True)
         layers = (replace(tiled, loops=own.loops, resident=stays) for tiled, own, stays in every)
@@ -488,9 +488,8 @@ class _Candidate:
         inputs = tuple(tuple(n for n in la.inputs if n in self.on_chip) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         told = stay if arch.front_end.sync == "tokens" else frozenset[int]()
-        timeline = GroupTimeline(
-            inputs, results, pricer.slots, self._slots(), begins, told, waiting
-        )
+        ways = pricer.slots, self._slots(), begins, told, waiting
+        timeline = GroupTimeline(inputs, results, *ways)
         cycles = timeline.run(walked, work)
         constants = sum(moved for _, moved in arrivals.values())
         moved = {"dram": self.cores.count * total.bytes}

@@ -85,8 +85,6 @@ class GroupTimeline:
     """Layers whose own buffers find no room beside those of the layer before."""
     begun: float = 0.0
     """When the layer before started."""
-    done: float = 0.0
-    """When it was done."""
     loaded: float = 0.0
     """When what this tile loads is there."""
     starts: dict[int, float] = field(default_factory=dict)
@@ -139,7 +137,6 @@ class GroupTimeline:
         self.starts = {position: start + cycles for position, start in self.starts.items()}
         self.used = {name: [t + cycles for t in times] for name, times in self.used.items()}
         self.begun += cycles
-        self.done += cycles
         self.loaded += cycles
 
     def _take(self, engine: str, earliest: float, cycles: float) -> tuple[float, float]:
@@ -178,7 +175,8 @@ class GroupTimeline:
             free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
             first = self._take("load", free, work.constants[position])[1]
         if share.load:
-            free = self.done if position in self.waiting else self.begun
+            ended = self.ready.get(self.results[position - 1], 0.0)
+            free = ended if position in self.waiting else self.begun
             begin, arrived = self._take("load", free, share.load)
             first = max(first, begin + share.load / arrivals)
         begun = done = max(there, first)
@@ -207,7 +205,6 @@ class GroupTimeline:
             paced = done - self.slots * (done - begun) / arrivals
             self.free["load"] = max(self.free["load"], paced)
         self.begun = self.starts[position] = begun
-        self.done = done
         if position in work.moves:
             self.moved[position] = self._take("vector", done, work.moves[position])[1]
         self.ready[self.results[position]] = done
