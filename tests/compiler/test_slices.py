@@ -436,9 +436,7 @@ def test_layers_that_find_what_stays_are_priced_as_layers_alone() -> None:
     )
     assert all(0 < own.lead <= own.total / 2 for own in (*alone, *kept))
     assert kept[1].total < alone[1].total
-    search, parts = GroupSearch(ChooseTiles(), arch, slots=2), (((0, 1), (0, 1), (0, 512)),)
-    both = Group((first, second), (names[1],))
-    late = (
-        search.pricer(g).shares(Cores.of(parts)).held_up for g in (Group((first,), names[:1]), both)
-    )
-    assert [*late] == [0.0, search.tiles.held_up]
+    search = GroupSearch(ChooseTiles(), arch, slots=2)
+    ways = (Group((first,), names[:1]), Group((first, second), names[1:]))
+    late = [search.pricer(group).shares(Cores(2)).held_up for group in ways]
+    assert late == [0.0, search.tiles.held_up]
