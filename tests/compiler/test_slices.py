@@ -24,7 +24,7 @@ from networks import Net, check, feeds_of, reference, refused
 
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.codegen.nodes import instructions
-from compiler.cost.multicast import Handover, handover_cycles, handovers
+from compiler.cost.multicast import Cores, Handover, handover_cycles, handovers
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -33,6 +33,7 @@ from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.schedule.residency.activations import Slices, slicings
 from compiler.schedule.residency.table import Slicing
+from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Estimate
 from compiler.tensor_ir.bounds import Box
@@ -415,3 +416,27 @@ def test_parts_that_are_passed_piece_by_piece_take_a_cycle_for_each() -> None:
         for step in (1, 2)
     )
     assert apart - side == MAPS * SIDE * SIDE / 2 * (1 - 4 / 16)
+
+
+def test_layers_that_find_what_stays_are_priced_as_layers_alone() -> None:
+    """Their weights arrive first, and nobody behind them in the group waits for the load engine."""
+    net = Net()
+    arch = machine(cores=2, local={"size": 1 << 20}, among="peer", latency=2000)
+    x = net.op("MatMul", net.input(1, 1, 512), net.weight(512, 512))
+    model = net.model(net.op("MatMul", x, net.weight(512, 512)))
+    first, second = (
+        layer for group in groups(compiled(model, arch=arch)) for layer in group.layers
+    )
+    names = first.result.name, second.result.name
+    steps = "".join(f"step\n  layer {name}\n" for name in names)
+    alone, kept = (
+        [step.plan.schedule.estimate for step in made.steps if isinstance(step, PlacedGroup)]
+        for home in ("", f"home {names[0]} local passed\n  core\n  core\n")
+        for made in [compiled(model, f"tree net\n{home}{steps}", arch)]
+    )
+    assert all(0 < own.lead <= own.total / 2 for own in (*alone, *kept))
+    assert kept[1].total < alone[1].total
+    search = GroupSearch(ChooseTiles(), arch, slots=2)
+    ways = (Group((first,), names[:1]), Group((first, second), names[1:]))
+    late = [search.pricer(group).shares(Cores(2)).held_up for group in ways]
+    assert late == [0.0, search.tiles.held_up]

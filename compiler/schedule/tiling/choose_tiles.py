@@ -273,9 +273,10 @@ class GroupSearch:
     def pricer(self, group: Group) -> GroupPricer:
         """Prices of one group's schedules."""
         followed = self.tiles.held_up if len(group.layers) > 1 else 0.0
+        shares = partial(self._shares_on, held_up=followed)
         return GroupPricer(
-            group, self.arch, self.slots, partial(self._shares_on, held_up=followed), self.memory, self.facts,
-            self.tiles.whole, self.transfers, self.moves, self.way,
+            group, self.arch, self.slots, shares, self.memory, self.facts, self.tiles.whole,
+            self.transfers, self.moves, self.way,
         )  # fmt: skip
 
     def _shares_on(self, cores: Cores, held_up: float) -> MappingCache:
