@@ -30,7 +30,7 @@ else:
         """As in `functools`, where finding most values takes less time than its lock does up to
         Python 3.11."""
 
-        def __get__(self, instance, owner=None):
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
             if instance is None:
                 return self
             found = instance.__dict__[self.attrname] = self.func(instance)
