@@ -161,7 +161,7 @@ def test_what_was_made_last_is_what_counts() -> None:
     net = chain(4)
     seen: dict[str, object] = {}
     model = net.model(f"t{net.count}")
-    made = compile_model(model, machine(tokens=7, local=TIGHT), observe=seen.__setitem__)
+    made = compile_model(model, machine(tokens=5, local=TIGHT), observe=seen.__setitem__)
     assert made.notes  # or nothing was made twice
     steps = seen["layout"]
     assert isinstance(steps, tuple)
