@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 93_000, "files": 433, "thin files": 3, "lines of tests": 41_850,
+    "lines": 93_640, "files": 435, "thin files": 3, "lines of tests": 42_400,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -46,6 +46,10 @@ Then for networks between cores (290, tests 330), weights in microscaling format
 without DRAM (180, both tests 400), masks that hide blocks of scores (230, tests 110), kernel rows
 that join a reduction (175), parts of constants that a core keeps (120), an order of issue that is
 found sooner (65); what passes on or stands twice took 75 away.
+Then for tables of functions and chains in one instruction (300, tests 130), engines for functions
+beside the vector engine (140, tests 90), tensors that all cores keep in whatever shape they are
+read (50, tests 45), what new users found (35, tests 105), searches of one network that share
+prices (30), layers that take all the room there is (20) and equal layers asked once (30).
 """
 THIN = 60
 VAGUE = frozenset({

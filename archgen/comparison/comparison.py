@@ -76,7 +76,9 @@ def _machines_of(name: str, study: Study, patterns: Sequence[str]) -> ComparedSt
     return ComparedStudy(name, chosen, len(kept) == 1)
 
 
-def _apart(columns: Sequence[str], sides: Sequence[tuple[Sequence[Record], str]]) -> Iterator[str]:
+def _differences(
+    columns: Sequence[str], sides: Sequence[tuple[Sequence[Record], str]]
+) -> Iterator[str]:
     """`effort is 0 in before and 1 in after`, for each of `columns`; sides are rows and names."""
     for column in columns:
         values = []
@@ -145,14 +147,14 @@ class StudyComparison:
         sides = ((each.only_before, self.baseline), (each.only_after, each.name))
         if empty := [f"{name} has no points" for keys, name in sides if not keys]:
             return " and ".join(empty)
-        said = _apart(separating(each.only_before, each.only_after), sides)
+        said = _differences(separating(each.only_before, each.only_after), sides)
         return "; ".join(said) or "each value is in both, but no point has all of them in both"
 
     def options_apart(self, each: Against) -> list[str]:
         """Options of passes that differ between the sides of pairs, which were found without."""
         sides = [pair.before for pair in each.pairs], [pair.after for pair in each.pairs]
         options = [name for name in separating(*sides) if name.startswith(SWITCH)]
-        return [*_apart(options, [(sides[0], self.baseline), (sides[1], each.name)])]
+        return [*_differences(options, [(sides[0], self.baseline), (sides[1], each.name)])]
 
     def _repr_html_(self) -> str:
         html: str = self.frame.to_html(index=False)
