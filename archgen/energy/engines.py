@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Operation, Sum
 from archgen.energy.terms import WHERE, Logic, Term, sum_of
-from simmodel.arch.base import RateType
+from simmodel.arch.base import ENTRIES, RateType
 from simmodel.arch.element_types import COMPRESSED, is_float, size_of
 from simmodel.arch.record import Arch, LaneEngine, ScalarCost, VectorCost
-from simmodel.isa.functions import ENTRIES
 
 _STATIONARY, _MOVING = 2, 1
 """Registers of an operand that waits for its turn while another is in use, and of one that goes

@@ -40,13 +40,13 @@ from compiler.tensor_ir.interpreter import (
     within_loops,
 )
 from compiler.tensor_ir.nest import Access, Array, Nest, at
-from simmodel.arch.base import CHAINS
+from simmodel.arch.base import CHAINS, ENTRIES
 from simmodel.arch.dtype import NAMES, limits, real_limits
 from simmodel.arch.element_types import EPSILON
 from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
-from simmodel.isa.functions import ENTRIES, REDUCE, Function, Term
+from simmodel.isa.functions import REDUCE, Function, Term
 
 GROWTH = 8.0
 """Deviations of a sum of roundings that are excused."""

@@ -18,10 +18,10 @@ from compiler.tensor_ir.build import identity
 from compiler.tensor_ir.interpreter import run_nest
 from compiler.tensor_ir.nest import ZERO, Access, Array, Dim, Nest, NestGraph, Step, at
 from compiler.tensor_ir.rewrite import NestRewrite, private, producers, readers, with_steps
+from simmodel.arch.base import ENTRIES
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.record import LOOKUP, Arch
 from simmodel.isa.forms import cost_of, elementwise_form
-from simmodel.isa.functions import ENTRIES
 from simmodel.isa.region import replace
 
 _CODES = ("int8", "uint8")

@@ -51,6 +51,8 @@ Writeback = Literal["bias", "clip", "requantize", "table"]
 Chain = Literal["add_add", "add_mul", "sub_mul", "mul_mul"]
 CHAINS: tuple[str, ...] = get_args(Chain)
 """Pairs of functions, the first of which hands its result to the second within the engine."""
+ENTRIES = 256
+"""Of a table of 8-bit numbers: one for each byte."""
 NO_DELAY = Delay(0, True)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from simmodel.arch.base import Registry
+from simmodel.arch.base import ENTRIES, Registry
 from simmodel.arch.dtype import NUMPY, Array
 from simmodel.arch.element_types import STORED, is_float
 from simmodel.arch.record import VectorCost
@@ -297,10 +297,6 @@ def _number(
     """A function that numpy has for real numbers and integers alike, or `exactly` for the
     latter."""
     return Function(cost, function, whole=exactly or function, wraps=wraps, does=does)
-
-
-ENTRIES = 256
-"""Of a table: one for each byte."""
 
 
 def looked_up(x: Array, *entries: float) -> Array:

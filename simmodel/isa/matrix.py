@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from simmodel.arch.base import ENTRIES
 from simmodel.arch.dtype import Array
 from simmodel.arch.element_types import accumulator_of, is_float, product_type
 from simmodel.arch.matrix_cycles import depthwise_cycles, product_cycles, streams, tile_limits
@@ -32,7 +33,7 @@ from simmodel.isa.base import (
     operand_traffic,
 )
 from simmodel.isa.contraction import contraction, exact_type
-from simmodel.isa.functions import ENTRIES, looked_up
+from simmodel.isa.functions import looked_up
 from simmodel.isa.operand_rules import (
     Breaches,
     alike,

@@ -17,6 +17,7 @@ and `Clocks` answers whether two occurrences are ordered.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -383,6 +384,14 @@ def random_order(seed: int) -> Choose:
     """Picks queues at random, the same for the same `seed`."""
     generator = random.Random(seed)
     return lambda queues: generator.randrange(len(queues))
+
+
+def starving_order(seed: int) -> Choose:
+    """Advances a queue only if none before it can advance; the order of queues is drawn from
+    `seed`. So some run as far ahead as possible, and others as late."""
+    generator = random.Random(seed)
+    ranks: defaultdict[int, float] = defaultdict(generator.random)
+    return lambda queues: max(range(len(queues)), key=lambda place: ranks[queues[place]])
 
 
 class Clocks:

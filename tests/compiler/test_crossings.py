@@ -17,7 +17,7 @@ so that only what they do to the order can give them away:
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -40,19 +40,11 @@ from simmodel.isa import Arrive, Await, Claim, Instruction, Item, Loop, Sync
 from simmodel.isa.region import Operand
 from simmodel.program.program import Place, Program, places
 from simmodel.verify import findings
-from simmodel.verify.happens_before import Choose, Clocks, Timeline, sequence, timeline
+from simmodel.verify.happens_before import Clocks, Timeline, sequence, starving_order, timeline
 from simmodel.verify.overlap import legal_edges
 
 EACH = 5
 """Mutants of each kind that are tried of a program."""
-
-
-def starving_order(seed: int) -> Choose:
-    """Advances a queue only if none before it can advance; the order of queues is drawn from
-    `seed`. So some run as far ahead as possible, and others as late."""
-    generator = random.Random(seed)
-    ranks: defaultdict[int, float] = defaultdict(generator.random)
-    return lambda queues: max(range(len(queues)), key=lambda place: ranks[queues[place]])
 
 
 def image(quantized: bool, width: int = 8) -> onnx.ModelProto:
