@@ -75,7 +75,7 @@ BY_COMPILATION = [
 """The same where the program becomes another one."""
 _ON_SCALAR = {"scalar.types": ["int8", "int32", "fp16", "fp32"],
               "isa.without": ["vector.unary.sigmoid"]}  # fmt: skip
-_BESIDE = {"engines": {"functions": {"lanes": 64}}}
+_BESIDE = {"engines": {"functions": {"lanes": 256}}}
 _RING = {"links": {"ring": {"topology": "ring", "from": ["dram"], "to": ["local"],
                             "bandwidth": "1 B/cycle", "ports": [0, 1]}}}  # fmt: skip
 BY_DEPTHWISE: list[tuple[str, dict[str, Any], str, Any]] = [

@@ -83,7 +83,8 @@ CASES: dict[str, tuple[Any, Arch, str, CompileOptions]] = {
         CompileOptions(stages=Stages(keep=Clinging())),
     ),
     "nothing but barriers": (
-        partial(image, width=16), machine(cores=2), "fp32", CompileOptions(),
+        partial(image, width=16), machine(cores=2, local={"size": 1 << 13}), "fp32",
+        CompileOptions(),
     ),
 }  # fmt: skip
 
