@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto
-from role_nets import net, row_of, saved
+from role_nets import depth_net, net, row_of, saved
 
 from archgen.check.quantizer_input import widened_but_for_casts
 from archgen.check.reference import run_reference
 from archgen.check.verify import Comparison, with_losses
 from archgen.outcomes.points import Row
+from archgen.schema import load_arch
+from archgen.schema.load import shipped_folder
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 Data = Mapping[str, ArrayLike]
@@ -291,3 +293,14 @@ def test_a_wrong_output_is_not_also_unchecked() -> None:
     assert with_losses(wrong, (), {"y": nothing}, {"y": np.zeros(4, np.float32)}) == wrong
     right = with_losses(Comparison(True), (), {"y": nothing}, {"y": np.zeros(4, np.float32)})
     assert right.verified is None
+
+
+MORE = sorted(path.stem for path in shipped_folder().glob("more/*.yaml"))
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_machines_beside_those_of_the_main_job_compute_the_network(
+    tmp_path: Path, name: str
+) -> None:
+    row = row_of(depth_net(tmp_path / "net.onnx"), name, load_arch(name).types[0])
+    assert row["verified"], row
