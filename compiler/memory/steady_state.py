@@ -91,7 +91,7 @@ class Phase:
             found[task.engine] = found.get(task.engine, 0.0) + task.time
         return found
 
-    @property
+    @cached_property
     def period(self) -> float:
         """Cycles of one run: those of the busiest engine."""
         return max(self.engines.values(), default=0.0)
