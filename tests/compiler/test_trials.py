@@ -49,8 +49,8 @@ def two_banks() -> Arch:
 def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_move() -> None:
     """At the lowest effort too: no group alone shows what loads of the next one lose."""
     net = Net(quantized=True)
-    x = net.input(1, 16, 24, 24)
-    for channels in (24, 48):
+    x = net.input(1, 16, 12, 12)
+    for channels in (32, 32, 32):
         x = net.op("Relu", conv(net, x, channels, (3, 3)))
     model, arch, stages = prepared(net.model(x), "net"), two_banks(), stages_for(0)
     cycles = {}
@@ -58,7 +58,7 @@ def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_m
         placed = replace(stages, alloc=replace(stages.alloc, conflicts=conflicts))
         made = compile_model(model, arch, CompileOptions("int8", stages=placed))
         cycles[conflicts] = traced(made.program, arch).cycles
-    assert cycles["blind"] < 0.98 * cycles["aware"]
+    assert cycles["blind"] < 0.96 * cycles["aware"]
     found = best(model, arch, stages)
     assert found.cycles == cycles["blind"]
     assert [each.cycles for each in found.tried] == [cycles["aware"], cycles["blind"]]
