@@ -66,7 +66,7 @@ SLOW = (
     "tests/compiler/test_options.py::test_what_may_be_left_out",
     "tests/compiler/test_options.py::test_programs",
     "tests/compiler/test_recompute.py::test_floats",
-    "tests/compiler/test_tile_search.py::test_no_price_is_far_below_its_floor",
+    "tests/compiler/test_tile_search.py::test_no_price_is_below_its_floor",
 )
 """How the names of tests begin that take long, or need processes or a browser. Tables
 of many machines mark in place what the quick tier leaves out (`machines.crossed`)."""

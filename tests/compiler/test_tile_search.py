@@ -360,9 +360,7 @@ def test_vector_work_ends_a_piece_behind_the_products() -> None:
     assert timeline.run(TileTrace(1, (NONE, NONE)), lambda run, moment: work) == 115
 
 
-SLACK = 0.75
-"""Floors take each part in one piece; an engine of few dimensions may walk tiles in fewer
-instructions, so floors are not quite below all prices there (down to 0.85 was seen)."""
+ROUNDED = 1 + 1e-9
 
 
 class _Floored(GroupSearch):
@@ -375,7 +373,7 @@ class _Floored(GroupSearch):
         floor = pricer.floor(parts, loops, self.bounds)
         edged = pricer.edged(parts, loops, floor)
         for schedule in made:
-            assert SLACK * edged <= schedule.estimate.total, (floor, schedule.estimate, loops)
+            assert edged <= schedule.estimate.total * ROUNDED, (floor, schedule.estimate, loops)
         return made
 
 
@@ -392,7 +390,7 @@ class _Floors(Stages):
 
 @settings(max_examples=40, derandomize=True)
 @given(machines(), st.data())
-def test_no_price_is_far_below_its_floor(arch: Arch, data: st.DataObject) -> None:
+def test_no_price_is_below_its_floor(arch: Arch, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(arch.types))
     model: onnx.ModelProto = data.draw(blocks(dtype == "int8", most=3))
     with suppress(DoesNotFit, UnsupportedModel):

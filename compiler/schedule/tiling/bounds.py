@@ -1,17 +1,18 @@
-"""What any schedule of a group takes at least: every layer in one piece, without a halo and without
-waiting, and every byte that enters or leaves the group once. Cheap, so that searches need not price
-what cannot be better.
+"""What any schedule of a group takes at least: products that no tiles undercut, elements over lanes,
+without a halo and without waiting, and every byte that enters or leaves the group once. Cheap, so
+that searches need not price what cannot be better.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from compiler.cost.multicast import Cores
 from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
-from compiler.schedule.tiling.layer_price import TilingProblem, engines_in_one_piece, whole_product
+from compiler.schedule.tiling.layer_price import TilingProblem, least_product
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
@@ -28,10 +29,9 @@ class LowerBounds:
     arch: Arch
     slots: int
     outlines: Outlines = field(default_factory=Outlines)
-    products: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Of all layers of one outline, cycles of the matrix and of the vector engine."""
     boxes: dict[tuple[int, Sizes], tuple[float, float]] = field(default_factory=dict)
-    """The same for a part of the result."""
+    """Of layers of one outline and a part of the result, cycles of the matrix and of the vector
+    engine."""
     problems: dict[int, TilingProblem] = field(default_factory=dict)
     """Of all parts of layers of one outline one."""
 
@@ -80,21 +80,16 @@ class LowerBounds:
         key = self.outlines.layer(layer).number, sizes
         if key not in self.boxes:
             if layer.product:
-                self.boxes[key] = whole_product(self._problem(layer, sizes))
+                self.boxes[key] = least_product(self._problem(layer, sizes))
             else:
-                matrix, vector = work_of(self._problem(layer, sizes), sizes)
+                matrix, vector = work_of(self._problem(layer, sizes), sizes, attrgetter("least"))
                 # What only moves may pass from load to store.
                 self.boxes[key] = matrix, 0.0 if layer.copies else vector
         return self.boxes[key]
 
     def engine_cycles(self, layer: Layer) -> tuple[float, float]:
         """Cycles of the matrix and of the vector engine for all of a layer on one core."""
-        if not layer.product:
-            return self.work(layer, layer.result.shape)
-        number = self.outlines.layer(layer).number
-        if number not in self.products:
-            self.products[number] = engines_in_one_piece(self._problem(layer, layer.head.shape))
-        return self.products[number]
+        return self.work(layer, layer.head.shape if layer.product else layer.result.shape)
 
     def _problem(self, layer: Layer, sizes: Sizes) -> TilingProblem:
         number = self.outlines.layer(layer).number

@@ -7,8 +7,10 @@ that some operator of the layer reduces over are never cut: they would be needed
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
 from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import RepeatedTransfer, pitches, traffic
@@ -20,7 +22,7 @@ from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.equal_engines import largest
 from compiler.target.layout import left_order, links_of
 from compiler.target.machine import temporary_type
-from compiler.target.vector import overlapped
+from compiler.target.vector import VectorWork, overlapped
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Nest, order_of
 from simmodel.arch.element_types import size_of
@@ -62,9 +64,12 @@ def free_dims(layer: Layer) -> list[int]:
     return [d for d in order if shape[d] > 1 and not _reduced(layer, d)]
 
 
-def work_of(problem: TilingProblem, tiles: Sequence[int]) -> tuple[float, float]:
+def work_of(
+    problem: TilingProblem, tiles: Sequence[int],
+    spent: Callable[[VectorWork], Any] = attrgetter("cycles"),
+) -> tuple[float, float]:  # fmt: skip
     """Cycles of the matrix engine, and of the vector engine and those beside it, for one tile of a
-    layer without a product over channels."""
+    layer without a product over channels; `spent` says what vector work takes."""
     layer, arch, matrix = problem.layer, problem.arch, 0.0
     vector: list[tuple[str, float]] = []
     for work in problem.vector_works:
@@ -77,7 +82,7 @@ def work_of(problem: TilingProblem, tiles: Sequence[int]) -> tuple[float, float]
             dtype = layer.tensors[nest.operands[0].tensor].dtype
             pixels = math.prod(mine) // channels
             matrix += depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
-        vector.append((work.way.finisher, float(work.of(sizes).cycles)))
+        vector.append((work.way.finisher, float(spent(work.of(sizes)))))
     return matrix, float(overlapped(vector, tile_count(problem.box, tiles)))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from compiler.cost.multicast import Cores
 from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traffic
-from compiler.cost.work import array_work
+from compiler.cost.work import array_work, least_product_cycles
 from compiler.geometry.boxes import keys_of
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, TileLoop
@@ -331,26 +331,22 @@ def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePric
     return [found[position] for position in range(len(asked))]
 
 
-def in_one_piece(problem: TilingProblem) -> TileSizes:
-    """The candidate that cuts nothing."""
-    sizes = (*map(problem.extent, problem.dims), 0)
-    return TileSizes(*(np.array([size]) for size in sizes))
-
-
-def whole_product(problem: TilingProblem) -> tuple[float, float]:
-    """Cycles of the matrix and of the vector engine of all in one piece, were operands at hand and
-    another product just before."""
+def least_product(problem: TilingProblem) -> tuple[float, float]:
+    """Cycles of the matrix and of the vector engine that no tiles undercut, were operands at hand
+    and another product just before."""
+    arch, layer = problem.arch, problem.layer
     whole = _Candidates(problem, TileSizes(*(*map(problem.extent, problem.dims), 0)))
-    (inner, _), (tail, _) = whole.product_cycles(), whole._behind
-    if not problem.on_array:
-        inner, tail = 0, tail + inner
+    tail = sum(work.of(whole.sizes).least for work in problem.vector_works)
+    choice, dtype, inner = whole.choice, rate_type(layer.head, layer.tensors), 0.0
+    depth = choice.k * whole.positions
+    if problem.on_array:
+        least = least_product_cycles(arch, dtype, choice.pixels, choice.n, depth)
+        inner = least / arch.matrix.units
+    else:
+        lanes = arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
+        each = arch.factor("vector.product", "multiply")
+        tail += choice.pixels * choice.n * depth * each / lanes
     return float(problem.repeats * inner), float(problem.repeats * tail)
-
-
-def engines_in_one_piece(problem: TilingProblem) -> tuple[float, float]:
-    """The same with operands that come from memories on chip."""
-    engines = _Candidates(problem, in_one_piece(problem)).engine_cycles
-    return float(np.ravel(engines.matrix)[0]), float(np.ravel(engines.vector)[0])
 
 
 class _EngineCycles(NamedTuple):
