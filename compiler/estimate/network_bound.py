@@ -248,7 +248,7 @@ def _engines(work: tuple[EngineWork, ...], cores: int) -> tuple[float, float]:
 
 def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, EngineWork]]:
     """By its result, what each nest of a layer takes."""
-    lanes = arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
+    lanes = arch.vector.most_elements
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
         share = least.results.get(nest.tensor, 0) / max(1, math.prod(nest.shape))
         macs, vector = least.macs.get(nest.tensor, 0), 0.0

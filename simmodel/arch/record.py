@@ -333,6 +333,11 @@ class Vector(LaneEngine):
     """Rows of sums that stay in registers during an instruction of products, and share one read of
     their weights; 0: it has none, products are built from multiply-adds."""
 
+    @property
+    def most_elements(self) -> float:
+        """Elements per cycle of all engines of a core, of the types that suit them best."""
+        return self.units * max(self.elements(1), self.elements(4))
+
 
 class FunctionEngine(LaneEngine):
     """An engine of each core beside the vector engine, with a queue of its own: special functions,

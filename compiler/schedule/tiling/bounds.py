@@ -1,6 +1,6 @@
-"""What any schedule of a group takes at least: products that no tiles undercut, elements over lanes,
-without a halo and without waiting, and every byte that enters or leaves the group once. Cheap, so
-that searches need not price what cannot be better.
+"""What any schedule of a group takes at least: products that no tiles undercut and elements over
+lanes, without a halo and without waiting, and every byte that enters or leaves the group once.
+Cheap, so that searches need not price what cannot be better.
 """
 
 from __future__ import annotations

@@ -343,9 +343,8 @@ def least_product(problem: TilingProblem) -> tuple[float, float]:
         least = least_product_cycles(arch, dtype, choice.pixels, choice.n, depth)
         inner = least / arch.matrix.units
     else:
-        lanes = arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
         each = arch.factor("vector.product", "multiply")
-        tail += choice.pixels * choice.n * depth * each / lanes
+        tail += choice.pixels * choice.n * depth * each / arch.vector.most_elements
     return float(problem.repeats * inner), float(problem.repeats * tail)
 
 
