@@ -15,6 +15,7 @@ from compiler.errors import DoesNotFit
 from compiler.options import Stages
 from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Place
+from compiler.schedule.tiling.bounds import in_one_piece
 from compiler.schedule.tiling.layer_mapping import ParetoFront
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
@@ -90,7 +91,8 @@ class GroupCosts:
         if self.cores == 1:
             return False
         found = [part for part in parts if isinstance(part, Layer)]
-        computing = sum(max(self.search.bounds.engine_cycles(layer)) for layer in found)
+        slots = self.search.slots
+        computing = sum(max(in_one_piece(layer, self.arch, slots)) for layer in found)
         tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
         constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
         return computing < sum(constant.values()) / self.arch.far_rates[self.arch.constants]

@@ -24,7 +24,7 @@ from compiler.cost.overlap import copy_rate, far_latency, network, path
 from compiler.cost.transfer import Path
 from compiler.estimate.activity import engine_events, memory_cycles
 from compiler.geometry.cuts import channel_axis, cut_axes
-from compiler.schedule.tiling.bounds import LowerBounds
+from compiler.schedule.tiling.bounds import in_one_piece
 from compiler.schedule_ir.layer import Layer
 from compiler.target.layout import left_order
 from simmodel.arch.record import Arch
@@ -65,14 +65,16 @@ class Computed:
 
 def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed, ...]:
     """Of each layer in one piece, without halos."""
-    bounds, found = LowerBounds(arch, slots), list[Computed]()
+    found = list[Computed]()
     for layer in layers:
         events, shape = engine_events(layer, arch), layer.result.shape
-        whole = max(*bounds.engine_cycles(layer), memory_cycles(events, arch))
+        whole = max(*in_one_piece(layer, arch, slots), memory_cycles(events, arch))
         # What a core takes of the cycles of a layer that all of them share.
-        every = max(bounds.work(layer, shape)) if arch.core_count > 1 else 0.0
+        every = max(in_one_piece(layer, arch, slots, shape)) if arch.core_count > 1 else 0.0
         rows, channels = (
-            whole * max(bounds.work(layer, cut(shape, arch.core_count))) / every if every else whole
+            whole * max(in_one_piece(layer, arch, slots, cut(shape, arch.core_count))) / every
+            if every
+            else whole
             for cut in (by_rows, by_channels)
         )
         found.append(Computed(whole, rows, channels, events))

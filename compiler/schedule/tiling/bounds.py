@@ -12,7 +12,7 @@ from compiler.cost.multicast import Cores
 from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
-from compiler.schedule.tiling.layer_price import TilingProblem, least_product
+from compiler.schedule.tiling.layer_price import TilingProblem, least_product, product_in_one_piece
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
@@ -52,7 +52,7 @@ class LowerBounds:
     def _work_and_bytes(self, group: Group) -> tuple[tuple[float, ...], dict[str, float]]:
         """Cycles of both engines on one core, and by memory off chip the bytes that surely go to or
         come from it."""
-        works = zip(*map(self.engine_cycles, group.layers), strict=True)
+        works = zip(*(self.work(layer, _all_of(layer)) for layer in group.layers), strict=True)
         names = _dram_tensors(group) - {*group.shared}
         stored: dict[str, float] = {}
         for name in names:
@@ -87,15 +87,27 @@ class LowerBounds:
                 self.boxes[key] = matrix, 0.0 if layer.copies else vector
         return self.boxes[key]
 
-    def engine_cycles(self, layer: Layer) -> tuple[float, float]:
-        """Cycles of the matrix and of the vector engine for all of a layer on one core."""
-        return self.work(layer, layer.head.shape if layer.product else layer.result.shape)
-
     def _problem(self, layer: Layer, sizes: Sizes) -> TilingProblem:
         number = self.outlines.layer(layer).number
         if number not in self.problems:
             self.problems[number] = TilingProblem(layer, self.arch, sizes, Cores(1), self.slots)
         return self.problems[number].of(sizes)
+
+
+def in_one_piece(
+    layer: Layer, arch: Arch, slots: int, part: Sizes | None = None
+) -> tuple[float, float]:
+    """Cycles of the matrix and of the vector engine of a part of a layer, else of all of it, that
+    nothing cuts, with operands on the chip. More than the least: about what it takes."""
+    problem = TilingProblem(layer, arch, part or _all_of(layer), Cores(1), slots)
+    if layer.product:
+        return product_in_one_piece(problem)
+    matrix, vector = work_of(problem, problem.box)
+    return matrix, 0.0 if layer.copies else vector
+
+
+def _all_of(layer: Layer) -> Sizes:
+    return layer.head.shape if layer.product else layer.result.shape
 
 
 def _dram_tensors(group: Group) -> set[str]:

@@ -348,6 +348,14 @@ def least_product(problem: TilingProblem) -> tuple[float, float]:
     return float(problem.repeats * inner), float(problem.repeats * tail)
 
 
+def product_in_one_piece(problem: TilingProblem) -> tuple[float, float]:
+    """Cycles of the matrix and of the vector engine of the candidate that cuts nothing, with
+    operands that come from memories on chip."""
+    sizes = (np.array([size]) for size in (*map(problem.extent, problem.dims), 0))
+    engines = _Candidates(problem, TileSizes(*sizes)).engine_cycles
+    return float(np.ravel(engines.matrix)[0]), float(np.ravel(engines.vector)[0])
+
+
 class _EngineCycles(NamedTuple):
     """What candidates take of engines."""
 
