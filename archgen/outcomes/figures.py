@@ -15,6 +15,7 @@ from typing import Any
 from archgen.outcomes.columns import MORE_IS_BETTER, column
 from archgen.outcomes.frame import Record, number
 from archgen.schema.tree import guess
+from simmodel.arch.record import Arch
 from simmodel.arch.units import parse_bytes, split
 
 DRAM = "dram_bytes"
@@ -23,6 +24,13 @@ SHORT: Mapping[str, str] = {
     "latency": "latency_ms", "throughput": "throughput_ips", "energy": "energy_mj",
     "power": "average_w", "area": "area_mm2", "dram": DRAM, "utilization": "matrix_utilization",
 }  # fmt: skip
+
+
+def far_memory(archs: Iterable[Arch]) -> str:
+    """DRAM, or what is in its place on these machines."""
+    return " or ".join(dict.fromkeys(a.memories.far_name("dram") for a in archs)) or "DRAM"
+
+
 _KINDS = ("real", "whole")
 _WHOLE = 1e15
 """Below it whole numbers are written in full."""

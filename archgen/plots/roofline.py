@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
-from archgen.outcomes.figures import DRAM, figure_of
+from archgen.outcomes.figures import DRAM, far_memory, figure_of
 from archgen.outcomes.frame import Frame, Record, grouped, missing, number, records
 from archgen.plots.findings import extent, points_with_labels, saying
 from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
@@ -71,7 +71,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
     memories = [archs[str(row["arch"])].memories for row in rows]
     flash = any(each.flash is not None for each in memories)
-    usual = not flash and {each.far_name("dram") for each in memories} <= {"DRAM"}
+    usual = not flash and far_memory(archs[str(row["arch"])] for row in rows) == "DRAM"
     columns = min(panels.COLUMNS, len(grid))
     for panel in grid[::columns]:
         panel.set_ylabel("rate [GMAC/s]")

@@ -17,7 +17,7 @@ import archgen.plots.findings as findings
 import archgen.plots.panels as panels
 import archgen.plots.style as style
 from archgen.outcomes.bottleneck import holder, part_of
-from archgen.outcomes.figures import DRAM, figure_of
+from archgen.outcomes.figures import DRAM, far_memory, figure_of
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.findings import points_with_labels, saying
 from archgen.plots.panels import Panel, bar_figure, write_at_edge
@@ -112,8 +112,7 @@ def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> F
     text = saying("What holds points up", findings.what_holds(points_with_labels(frame, archs)))
     flash = frame.columns.isin([*_FLASH]).any()
     bars = (_MATRIX, _DRAM, _FLASH) if flash else (_MATRIX, _DRAM)
-    used = [archs[name].memories.far_name("dram") for name in frame["arch"] if name in archs]
-    far = " or ".join(dict.fromkeys(used)) or "DRAM"
+    far = far_memory(archs[name] for name in frame["arch"] if name in archs)
     order = f"matrix, {far}, flash" if flash else f"matrix engines above, {far} below"
     x = f"share of time [%]: {order}"
     figure, grid = bar_figure(frame, archs, text, x, _SHARES_BAR * len(bars))
@@ -147,6 +146,8 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
     Only components that cost something anywhere are drawn. The total stands beside the range.
     """
     parts, colours = _components(frame, _ENERGY_PART)
+    far = far_memory(archs[name] for name in frame["arch"] if name in archs)
+    parts = {name: far if part == "dram" else part for name, part in parts.items()}
     points = points_with_labels(frame, archs)
     best = findings.best_of(points, lambda row: number(row, "energy_mj"), "mJ", "takes least")
     largest = findings.largest_part([row for _, row in points], parts)

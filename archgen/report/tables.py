@@ -13,7 +13,7 @@ from archgen.outcomes.axes import axis_of
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.estimated import has_figures
-from archgen.outcomes.figures import DRAM, figure_of
+from archgen.outcomes.figures import DRAM, far_memory, figure_of
 from archgen.outcomes.frame import Record, dimensions, grouped, number, size_heading
 from archgen.outcomes.points import FIELD, Outcome, Row
 from archgen.outcomes.rows import area_row, column_word
@@ -63,7 +63,7 @@ def points_sheet(
 ) -> sheets.Sheet:
     """One row for each point of the study; `card_of` says which id of the page tells more of it."""
     base = next((each.best for each in ranking.standings if each.name == ranking.baseline), {})
-    guessed = any(point.is_guess for point in points)
+    guessed, far = any(point.is_guess for point in points), far_memory(p.arch for p in points)
     columns: list[ComputedColumn[PointView]] = [
         ComputedColumn(Heading("Machine", number=False),
                        lambda p: sheets.word(p.machine, card_of(p))),
@@ -84,7 +84,8 @@ def points_sheet(
         values("Of roofline", "efficiency", cell=bar),
         values("Of bound", "of_bound", cell=bar),
         ComputedColumn(Heading("Held by", number=False), _held_by),
-        values("DRAM", lambda p: figure_of(p.row, DRAM) / _MEGA, "MB", "read and written"),
+        values(_capital(far), lambda p: figure_of(p.row, DRAM) / _MEGA, "MB", "read and written",
+               "dram"),
         values("Local peak", lambda p: p.get("peak_local_bytes") / 1024, "KiB", cell=count),
         values("Working set", lambda p: p.get("working_set_bytes") / 1024, "KiB"),
         values("Energy", "energy_mj", "mJ"),
@@ -183,18 +184,21 @@ def _verified(point: PointView) -> Cell:
 
 def bounds_sheet(accounts: Sequence[Account]) -> sheets.Sheet:
     """What bounds each machine's best run of each workload."""
+    far = far_memory(account.point.arch for account in accounts)
     columns: list[ComputedColumn[Account]] = [
         words("Machine", lambda a: a.point.machine),
         words("Workload", lambda a: a.point.workload),
         ComputedColumn(Heading("Held by", number=False), lambda a: _held_by(a.point)),
         values("Of bound", lambda a: a.point.get("of_bound"), cell=bar),
-        values("DRAM", lambda a: a.dram, "", "time of its bytes at its peak rate", cell=bar),
+        values(
+            _capital(far), lambda a: a.dram, "", "time of its bytes at its peak rate", "dram", bar
+        ),
         values("Matrix busy", lambda a: a.point.get("matrix_busy"), cell=bar),
         values("Vector busy", lambda a: a.point.get("vector_busy"), cell=bar),
         values("Matrix use", lambda a: a.macs, cell=bar),
         *(_wait_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
     ]
-    caption = "Shares of the time: engines, DRAM, and the matrix engines' waits by cause"
+    caption = f"Shares of the time: engines, {far}, and the matrix engines' waits by cause"
     return sheets.sheet("bounds", caption, columns, accounts)
 
 
@@ -212,12 +216,13 @@ _NAMES: tuple[ComputedColumn[PointView], ...] = (
 
 def waterfall_sheet(points: Sequence[PointView]) -> sheets.Sheet:
     """From the bound of each run to its cycles: what matrix engines worked on and waited for, and
-    what DRAM and flash moved; each adds up to the run."""
+    what DRAM, or what is in its place, and flash moved; each adds up to the run."""
     parts = [(what, f"work_{column_word(what)}", what, title) for what, title in WORK.items()]
     parts += [(f"waits: {c}", f"stall_{c}", f"waits_{c}", s.meaning) for c, s in STALLS.items()]
-    for far, start in (("DRAM", "moved"), ("flash", "flash_moved")):
+    far = far_memory(point.arch for point in points)
+    for role, name, start in (("dram", far, "moved"), ("flash", "flash", "flash_moved")):
         parts += [
-            (f"{far}: {w}", f"{start}_{column_word(w)}", f"{far.lower()}_{w}", t)
+            (f"{name}: {w}", f"{start}_{column_word(w)}", f"{role}_{w}", t)
             for w, t in MOVED.items()
         ]
     columns: list[ComputedColumn[PointView]] = [
@@ -227,7 +232,7 @@ def waterfall_sheet(points: Sequence[PointView]) -> sheets.Sheet:
         values("Of least", "of_bound", cell=bar),
         ComputedColumn(Heading("Held by", number=False), _held_by),
         *(
-            values(text[0].upper() + text[1:], name, "", title, key.replace(" ", "_"), bar)
+            values(_capital(text), name, "", title, key.replace(" ", "_"), bar)
             for text, name, key, title in parts
             if any(point.get(name) > 0 for point in points)
         ),
@@ -351,6 +356,10 @@ def _part_columns(
     names = dict.fromkeys(name for item in items for name in row_of(item))
     parts = (re.fullmatch(rf"{start}_(?!low_|high_)(.+)_{end}", name) for name in names)
     yield from (column(part[1]) for part in parts if part is not None)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _titled(name: str) -> str:

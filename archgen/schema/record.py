@@ -275,7 +275,7 @@ def _remaining(tree: Table, errors: list[ErrorDetails]) -> list[Problem]:
         broken += wrong
         for path in wrong:
             value = trees.without(value, path)
-        filled = trees.plain(value)
+        filled = _with_dram(trees.plain(value))
         assert isinstance(filled, dict)
         for part, *_ in broken:  # also one that need not be there
             if part in _STAND_INS and part in arch_view().root["properties"]:
