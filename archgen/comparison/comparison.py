@@ -100,6 +100,11 @@ def _values(keys: Sequence[Record], column: str) -> list[str]:
     return list(dict.fromkeys("not given" if pd.isna(each) else str(each) for each in values))
 
 
+def _is_of_compiler(column: str) -> bool:
+    """Whether a column says how networks were compiled."""
+    return column in DEFAULT.columns or column.startswith(SWITCH)
+
+
 @dataclass(frozen=True)
 class Against:
     """A study beside the baseline: pairs of points, and the points that only one of them has."""
@@ -151,9 +156,9 @@ class StudyComparison:
         return "; ".join(said) or "each value is in both, but no point has all of them in both"
 
     def options_apart(self, each: Against) -> list[str]:
-        """Options of passes that differ between the sides of pairs, which were found without."""
+        """Options of the compiler that differ between the sides of pairs, found without them."""
         sides = [pair.before for pair in each.pairs], [pair.after for pair in each.pairs]
-        options = [name for name in separating(*sides) if name.startswith(SWITCH)]
+        options = [*filter(_is_of_compiler, separating(*sides))]
         return [*_differences(options, [(sides[0], self.baseline), (sides[1], each.name)])]
 
     def _repr_html_(self) -> str:
@@ -189,8 +194,8 @@ def compare(
         studies: studies, their folders, or machines of them (`out:edge`); the first is the
             baseline.
         on: columns that say which points are the same; default: all that identify a point, less
-            `arch` where each side is one machine that was named, and options of passes of which
-            each side has one value. Without `arch` machines are compared.
+            `arch` where each side is one machine that was named, and options of the compiler of
+            which each side has one value. Without `arch` machines are compared.
         threshold: relative changes up to this count as none.
 
     Raises:
@@ -227,10 +232,10 @@ def _key_columns(on: Sequence[str] | None, sides: Sequence[ComparedStudy]) -> tu
         frames = [side.study.frame for side in sides]
         alike = {n for n in known if all(n not in f or f[n].nunique(False) < 2 for f in frames)}
         options = [name for name in known if name.startswith((DIMENSION, BUCKET))]
-        options += [n for n in known if n.startswith(SWITCH) and n not in alike]
-        machines = all(side.one_machine for side in sides)
-        usual = [name for name in IDENTITY if name != "arch" or not machines]
-        return tuple(name for name in (*usual, *options) if name in known)
+        options += [name for name in known if name.startswith(SWITCH)]
+        idle = {name for name in alike if _is_of_compiler(name)}
+        idle |= {"arch"} if all(side.one_machine for side in sides) else set()
+        return tuple(n for n in (*IDENTITY, *options) if n in known and n not in idle)
     unknown = [name for name in on if name not in known]
     if unknown:
         raise StudyError(f"column {name!r}: no such column{guess(name, known)}" for name in unknown)

@@ -130,7 +130,9 @@ def test_two_machines_are_compared_by_the_columns_given() -> None:
     assert found.frame.loc[0, "latency_ms_ratio"] == 0.25
 
 
-def test_points_of_studies_that_differ_in_an_option_of_a_pass_are_pairs() -> None:
+def test_points_of_studies_that_differ_in_an_option_of_the_compiler_are_pairs() -> None:
+    quick = compared(of(point(effort=1)), of(point(effort=0)))
+    assert len(quick.pairs) == 1 and "effort is 1 in study 1 and 0 in study 2" in lines(quick)
     switch = "pass.skip_masked.enabled"
     before, off = point(), point(cycles=2000, **{switch: False})
     found = compared(of(before), of(off))
