@@ -164,17 +164,16 @@ def bypassed(recipe: VerificationPlan) -> set[str]:
     hosts = [stage.host for stage in recipe.stages if stage.host is not None]
     again = {name for host in hosts for name in read_on(host)}
     on_host = again.union(*(host.inputs for host in hosts))
-    reads = (access for nest in nests for access in nest.reads)
-    decoded = Counter(access.tensor for access in reads if access.scale is not None)
+    readers = Counter(access.tensor for nest in nests for access in nest.reads)
     found = set()
     for name in again:  # read by the call that makes it, in a wider type than in memory
         stored = graph.tensors[name].dtype
         if any(known.dtype != stored for known in recipe.known.get(name, ())):
             found.add(name)
-    for nest in nests:  # dequantized, which others read before the conversion
+    for nest in nests:  # dequantized, which others read before the conversion, also as codes
         read = nest.operands[0]
         converts = nest.function == "move" and read.scale is not None and nest.scale is None
-        if converts and (read.tensor in on_host or decoded[read.tensor] > 1):
+        if converts and (read.tensor in on_host or readers[read.tensor] > 1):
             found.add(nest.tensor)
     buffers = {graph.buffer_of(name) for name in found}
     marked = _marks(graph, buffers, 0)

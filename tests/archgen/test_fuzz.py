@@ -65,6 +65,7 @@ def test_machines_have_any_trait() -> None:
         "vector.max_extent", "vector.rank", "front_end.queue_depth", "memories.local.mapping",
         "memories.local.read_ports", "memories.local.conflict_penalty", "memories.shared.level",
         "copy.load.broadcast", "copy.load.rank", "copy.peer.peer", "vector.wide_lanes",
+        "engines.special", "vector.table", "isa.chains", "host.compute",
     ):  # fmt: skip
         assert wanted in fields
 

@@ -62,14 +62,35 @@ def _machine(rng: random.Random, name: str) -> Tree:
     }  # fmt: skip
     tree["copy"] = _copies(rng, memories, matrix, tree["vector"])
     tree |= _some(rng, 0.2, scalar={"startup": pick(["1 cycle", "5 cycles"])})
-    tree |= _some(rng, 0.3, host={"compute": "1 GOP/s", "bandwidth": "2 GB/s", "latency": "1 us"})
+    tree |= _some(rng, 0.3, host={"compute": "1 GOPS", "bandwidth": "2 GB/s", "latency": "1 us"})
     if rng.random() < 0.35:
         tree["links"] = _links(rng, tree["copy"])
     if rng.random() < 0.8:
         tree["front_end"] = _front_end(rng, list(tree["copy"]))
     _reach_several(random.Random(f"several {name}"), tree)
     _of_equal_engines(random.Random(f"equal {name}"), tree)
+    _of_functions(random.Random(f"functions {name}"), tree)
     return tree
+
+
+def _of_functions(rng: random.Random, tree: Tree) -> None:
+    """An engine for functions beside the vector engine, functions in tables, chains of two."""
+    pick, vector = rng.choice, tree["vector"]
+    if rng.random() < 0.3:
+        forms = pick(["vector.unary.*", ["vector.unary.*", "vector.binary.*"]])
+        own = {key: vector[key] for key in ("types", "reads", "rank") if key in vector}
+        special = own | {"lanes": pick([1, 8, 16, 64]), "forms": forms}
+        tree["engines"] = {"special": special | _some(
+            rng, 0.5, startup=pick(["1 cycle", "20 cycles"]),
+            cost={"simple": 1, "multiply": pick([0.5, 2]), "divide": 2, "special": 1},
+        )}  # fmt: skip
+    if rng.random() < 0.25:
+        vector["table"] = pick(["1 cycle", "64 cycles"])
+        if "writeback" in tree.get("matrix", {}) and rng.random() < 0.5:
+            tree["matrix"]["writeback"].append("table")
+    if rng.random() < 0.25:
+        chains = ["add_mul", "add_add", "sub_mul", "mul_mul"]
+        tree["isa"] = {"chains": rng.sample(chains, rng.randrange(1, len(chains) + 1))}
 
 
 def _of_equal_engines(rng: random.Random, tree: Tree) -> None:
