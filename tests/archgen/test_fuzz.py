@@ -56,7 +56,7 @@ def test_graphs_have_any_operator_and_are_models() -> None:
 
 
 def test_machines_have_any_trait() -> None:
-    drawn = [machine(random.Random(seed), "m") for seed in range(150)]
+    drawn = [machine(random.Random(seed), f"m{seed}") for seed in range(150)]
     for field in ("shared", "weights", "accumulators"):
         assert 20 < sum(field in tree["memories"] for tree in drawn) < 120
     fields = {path for tree in drawn for path in paths(tree)}
