@@ -166,9 +166,10 @@ def bypassed(recipe: VerificationPlan) -> set[str]:
     on_host = again.union(*(host.inputs for host in hosts))
     readers = Counter(access.tensor for nest in nests for access in nest.reads)
     found = set()
-    for name in again:  # read by the call that makes it, in a wider type than in memory
-        stored = graph.tensors[name].dtype
-        if any(known.dtype != stored for known in recipe.known.get(name, ())):
+    for name in again:  # read by the call that makes it, in a wider type than in memory, or as
+        stored = graph.tensors[name].dtype  # integers that a tie may round the other way
+        known = recipe.known.get(name, ())
+        if known and (stored not in FLOATS or any(each.dtype != stored for each in known)):
             found.add(name)
     for nest in nests:  # dequantized, which others read before the conversion, also as codes
         read = nest.operands[0]
