@@ -148,7 +148,7 @@ RIGHT: dict[str, tuple[str, str, str, Data]] = {
           y = MatMulInteger (q, w, zero)
         }""", {}),
     # Some of the bytes lie at a tie: the product reads those that the call made.
-    "a call to the host reads the integers that it makes": ("bf16", machine("bf16", "bf16, fp32"), """
+    "a host call reads the integers that it makes": ("bf16", machine("bf16", "bf16, fp32"), """
         net (float[1, 32, 16] x) => (uint8[1, 32, 16] q, int32[1, 32, 1] y)
         <int8[16, 1] w = {10, -17, -5, -15, 15, -9, 7, 3, 65, 34, -97, 13, 1, 2, 4, 8}> {
           a = Mul (x, x)
