@@ -27,8 +27,10 @@ from compiler.codegen.vector import Windows
 from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
 from compiler.target.loops.split import PieceRun, behind, ends, runs
+from compiler.target.machine import rate_type
+from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.matrix_cycles import tile_limits
-from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
+from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction, WinogradConv
 from simmodel.isa import Tile as TileProduct
 from simmodel.isa.region import Limit, Operand, in_bytes, replace
 
@@ -142,7 +144,11 @@ class MatrixEmitter(TileEmitter):
         self, compute: Compute, tile: TilePosition, product: ProductOperands, axes: Axes
     ) -> list[Item]:
         if self.arch.matrix.granularity == "conv" and roles(compute.nest).taps:
-            return self._window_items(Conv, compute, tile, product, axes)
+            kind = rate_type(compute.nest, tile.plan.tiled.layer.tensors, self.arch)
+            if kind not in WINOGRAD:
+                return self._window_items(Conv, compute, tile, product, axes)
+            _, outputs = WINOGRAD[kind]
+            return self._window_items(WinogradConv, compute, tile, product, axes, outputs=outputs)
         return self._gemms(compute, tile, product, axes)
 
     def _finish(self, compute: Compute, tile: TilePosition) -> dict[str, Any]:
@@ -173,7 +179,7 @@ class MatrixEmitter(TileEmitter):
 
     def _window_items(
         self, kind: type[Conv] | type[DepthwiseConv], compute: Compute, tile: TilePosition,
-        product: ProductOperands, axes: Axes,
+        product: ProductOperands, axes: Axes, **fields: Any,
     ) -> list[Item]:  # fmt: skip
         """One instruction that slides, in blocks of as many pixels as it takes."""
         found = roles(compute.nest)
@@ -190,7 +196,7 @@ class MatrixEmitter(TileEmitter):
         whole = self._make(
             kind, product, a, product.w.along([*geometry.taps, *columns]),
             [found.b, found.y, found.x, axes.out],
-            stride=geometry.stride, dilation=geometry.dilation,
+            stride=geometry.stride, dilation=geometry.dilation, **fields,
         )  # fmt: skip
         items: list[Item] = [whole]
         pixels, limit = whole.dst.shape[:3], self.arch.matrix.max_pixels

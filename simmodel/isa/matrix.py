@@ -1,4 +1,4 @@
-"""Matrix family: array-sized tiles, matrix products, convolutions, depthwise convolutions.
+"""Matrix family: array-sized tiles, matrix products, convolutions, also depthwise and by Winograd.
 
 All of them compute
 
@@ -21,8 +21,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from simmodel.arch.base import ENTRIES
 from simmodel.arch.dtype import Array
-from simmodel.arch.element_types import accumulator_of, is_float, product_type
-from simmodel.arch.matrix_cycles import depthwise_cycles, product_cycles, streams, tile_limits
+from simmodel.arch.element_types import WINOGRAD, accumulator_of, is_float, product_type
+from simmodel.arch.matrix_cycles import (
+    depthwise_cycles,
+    product_cycles,
+    streams,
+    tile_limits,
+    whole_tiles,
+)
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
     Instruction,
@@ -51,7 +57,7 @@ INFINITY = math.inf
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixInstruction(Instruction):
-    """Base of the four matrix instructions: operands, accumulation and write-back.
+    """Base of the matrix instructions: operands, accumulation and write-back.
 
     Rows of the array are output positions: of a batch, of lines, of columns.
     """
@@ -314,6 +320,38 @@ class Conv(Windowed):
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c, n = self.w.shape[-4:]
         return math.prod(self.dst.shape[-4:-1]), n, c, i * j
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradConv(Conv):
+    """The same by Winograd, kernel 3 x 3, stride and dilation 1: tiles of outputs take fewer
+    products. Of integers the transforms are exact, so that sums are those of all products."""
+
+    MNEMONIC: ClassVar[str] = "matrix.winograd"
+
+    outputs: int = 2
+    """Lines and columns of a tile."""
+
+    def contract(self) -> Breaches:
+        yield from super().contract()
+        if self.w.shape[self.lead : self.lead + 2] != (3, 3):
+            yield "shape", f"w is {self.w.shape}, expected a kernel of 3 x 3"
+        for name, steps in (("stride", self.stride), ("dilation", self.dilation)):
+            if steps != (1, 1):
+                yield "parameter", f"{name} {steps}, expected 1"
+        if self.rate_type not in WINOGRAD:
+            tile = f"{self.outputs} x {self.outputs} outputs of {self.a.dtype}"
+            yield "parameter", f"tiles of {tile}, expected 2 or 4 of integers"
+
+    def lasts(self, arch: Arch, *, behind: bool = False) -> int:
+        _, n, k, positions = self.extents()
+        batch, y, x = self.dst.shape[-4:-1]
+        kind, m = self.rate_type, batch * whole_tiles(self.rate_type, y, x)
+        return int(product_cycles(arch.matrix, kind, m, n, k, positions, behind=behind))
+
+    @cached_property
+    def rate_type(self) -> str:
+        return f"{product_type(self.a.dtype, self.w.dtype)}_winograd{self.outputs}"
 
 
 @dataclass(frozen=True, kw_only=True)

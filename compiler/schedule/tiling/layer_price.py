@@ -31,8 +31,8 @@ from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork, overlapped
 from compiler.tensor_ir.nest import Access, Tensor, order_of
-from simmodel.arch.element_types import accumulator_of, per_item, size_of
-from simmodel.arch.matrix_cycles import streams, tile_limits
+from simmodel.arch.element_types import WINOGRAD, accumulator_of, per_item, size_of
+from simmodel.arch.matrix_cycles import streams, tile_limits, whole_tiles
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 
@@ -170,6 +170,11 @@ class TilingProblem:
     def source(self) -> Tensor:
         """The left operand."""
         return self.layer.tensors[self.layer.head.operands[0].tensor]
+
+    @cached_property
+    def rate_type(self) -> str:
+        """The type whose rate is that of the products."""
+        return rate_type(self.layer.head, self.layer.tensors, self.arch)
 
     @cached_property
     def weight(self) -> Tensor:
@@ -334,10 +339,10 @@ def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePric
 def least_product(problem: TilingProblem) -> tuple[float, float]:
     """Cycles of the matrix and of the vector engine that no tiles undercut, were operands at hand
     and another product just before."""
-    arch, layer = problem.arch, problem.layer
+    arch = problem.arch
     whole = _Candidates(problem, TileSizes(*(*map(problem.extent, problem.dims), 0)))
     tail = sum(work.of(whole.sizes).least for work in problem.vector_works)
-    choice, dtype, inner = whole.choice, rate_type(layer.head, layer.tensors), 0.0
+    choice, dtype, inner = whole.choice, problem.rate_type, 0.0
     depth = choice.k * whole.positions
     if problem.on_array:
         least = least_product_cycles(arch, dtype, choice.pixels, choice.n, depth)
@@ -685,7 +690,7 @@ class _Candidates:
             return VectorProducts(self.head, layer.tensors, arch, units).cycles(choice), 0.0
         wide = self._merged_taps
         work = array_work(
-            arch, rate_type(self.head, layer.tensors), self._blocks(choice), choice.n,
+            arch, self.problem.rate_type, self._blocks(choice), choice.n,
             choice.k * wide, self.positions // wide,
         )  # fmt: skip
         return work.cycles, work.gap
@@ -693,8 +698,9 @@ class _Candidates:
     def _blocks(self, choice: TileSizes) -> tuple[Any, Any]:
         """Pixels of the largest block that the engine takes at once, and blocks of a tile."""
         limit = self.arch.matrix.max_pixels
+        kind = self.problem.rate_type
         if limit is None:
-            return choice.pixels, 1
+            return choice.b * whole_tiles(kind, choice.y, choice.x), 1
         # Lines lie one behind the other in buffers of whole lines, where no window needs a border.
         line = (self.problem.taps == 1) & (choice.x == self.problem.extent(self.found.x))
         apart, together = (choice.b, choice.y, choice.x), (1, 1, choice.pixels)
@@ -702,7 +708,7 @@ class _Candidates:
         extents = (np.where(line, one, many) for one, many in zip(together, apart, strict=True))
         sizes = np.stack([np.broadcast_to(extent, shape).ravel() for extent in extents])
         few, which = np.unique(sizes, axis=1, return_inverse=True)
-        most, count = np.array([pixel_blocks(limit, size) for size in few.T.tolist()]).T
+        most, count = np.array([pixel_blocks(limit, size, kind) for size in few.T.tolist()]).T
         at = which.reshape(shape)
         return most[at], count[at]
 
@@ -711,7 +717,7 @@ class _Candidates:
         """Kernel positions in one reduction, because they lie side by side in both operands."""
         problem, source, matrix = self.problem, self.problem.source, self.arch.matrix
         tap, k, depth = joining(self.head, matrix), self.found.k, self.choice.k
-        if tap is None or k is None or problem.weight.data is None:
+        if problem.rate_type in WINOGRAD or tap is None or k is None or problem.weight.data is None:
             return 1
         order = problem.left_axes
         last = next(a for a, at in enumerate(self.head.operands[0].index) if at.coefficient(k))
