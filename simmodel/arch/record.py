@@ -695,7 +695,7 @@ class Arch(FrozenModel):
 
     def peak_macs(self, dtype: str) -> float:
         """MACs per cycle of the whole chip for element type `dtype`."""
-        if not self.matrix.present:
+        if not self.matrix.present and dtype not in WINOGRAD:
             wide = dtype == "fp32" or not self.vector.product_rows
             lanes = self.vector.elements(4 if wide else 2)
             rate = lanes / self.factor("vector.product", "multiply")
