@@ -148,6 +148,7 @@ class MatrixEmitter(TileEmitter):
             if kind not in WINOGRAD:
                 return self._window_items(Conv, compute, tile, product, axes)
             _, outputs = WINOGRAD[kind]
+            product = replace(product, w=_whole(product.w, compute))
             return self._window_items(WinogradConv, compute, tile, product, axes, outputs=outputs)
         return self._gemms(compute, tile, product, axes)
 
@@ -213,7 +214,7 @@ class MatrixEmitter(TileEmitter):
         step, reach = 1, 1
         if axis:
             step = item.stride[axis - 1]
-            reach = (item.w.shape[axis - 1] - 1) * item.dilation[axis - 1] + 1
+            reach = (item.kernel[axis - 1] - 1) * item.dilation[axis - 1] + 1
 
         def band(variable: str, run: PieceRun) -> list[Item]:
             seen = (run.size - 1) * step + reach
@@ -417,6 +418,15 @@ def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:
     )
     shape = (batch, high, outs, geometry.kernel[1] * deep)
     return replace(a, shape=shape, strides=strides, limits=limits)
+
+
+def _whole(weights: Operand, compute: Compute) -> Operand:
+    """`weights` with what comes along with the kernel."""
+    shape = list(weights.shape)
+    for affine in compute.nest.operands[1].index:
+        for dim, _ in affine.terms:
+            shape[dim] += affine.beyond
+    return replace(weights, shape=tuple(shape))
 
 
 def _shifted(operand: Operand, offsets: dict[int, int]) -> Operand:

@@ -188,13 +188,16 @@ def rate_type(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str:
     take fewer cycles so."""
     left, right = (tensors[access.tensor] for access in nest.operands[:2])
     kind = product_type(left.dtype, right.multiplied)
-    if arch.matrix.winograd is None or not _slides_by_winograd(nest):
+    winograd = arch.matrix.winograd
+    name = "" if winograd is None else f"{kind}_winograd{winograd.outputs}"
+    if winograd is None or not arch.matrix.peak(name) or not slides_by_one(nest):
         return kind
-    able = [name for name, (base, _) in WINOGRAD.items() if base == kind and arch.matrix.peak(name)]
-    return min((kind, *able), key=lambda name: array_takes(nest, name, arch))
+    if winograd.stored:
+        return name if any(affine.beyond for affine in nest.operands[1].index) else kind
+    return min((kind, name), key=lambda each: array_takes(nest, each, arch))
 
 
-def _slides_by_winograd(nest: Nest) -> bool:
+def slides_by_one(nest: Nest) -> bool:
     """Whether `nest` is a convolution of 3 x 3 positions that moves by 1."""
     taps = roles(nest).taps if nest.contraction else ()
     steps = [(nest.dims[tap.dim].extent, tap.stride, tap.dilation) for tap in taps]

@@ -191,8 +191,7 @@ class Memories(FrozenModel):
 
 
 class Winograd(FrozenModel):
-    """3 x 3 convolutions of integers, of stride 1, without dilation, by Winograd: fewer products.
-    Kernels are transformed on the way into the array, and lie in memory as they are."""
+    """3 x 3 convolutions of integers by Winograd, of stride and dilation 1: fewer products."""
 
     outputs: Literal[2, 4] = 2
     """Lines and columns of a tile of outputs, F(2x2, 3x3) or F(4x4, 3x3): 16 products of
@@ -200,6 +199,9 @@ class Winograd(FrozenModel):
     channels: PositiveInt | None = None
     """Channels of one step, in which the products of one tile share `rows` and `depth`; default:
     positions of tiles come one after another, and `rows` are tiles."""
+    stored: bool = False
+    """Whether memories hold transformed kernels, of 16 (36) numbers in the place of 9, made before
+    the network runs; else the engine transforms them on their way in."""
 
 
 class Matrix(FrozenModel):

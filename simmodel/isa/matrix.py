@@ -288,13 +288,17 @@ class Windowed(MatrixInstruction):
         yield from broken
         if not any(rule == "shape" for rule, _ in broken):
             steps = (self.stride, self.dilation)
-            yield from windowed(self.a.shape[1:], self.dst.shape[1:], self.w.shape[:2], steps)
+            yield from windowed(self.a.shape[1:], self.dst.shape[1:], self.kernel, steps)
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Positions, lines and columns."""
+        return self.w.shape[self.lead], self.w.shape[self.lead + 1]
 
     def windowed(self, a: Array) -> Array:
         """View [..., b, y, x, i, j, c] of the input."""
-        kernel = (self.w.shape[self.lead], self.w.shape[self.lead + 1])
         rows, cols = self.dst.shape[-3], self.dst.shape[-2]
-        return windows(a, rows, cols, kernel, (*self.stride, *self.dilation))
+        return windows(a, rows, cols, self.kernel, (*self.stride, *self.dilation))
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """The engine forms the windows: input is read once for each time it is streamed."""
@@ -325,7 +329,8 @@ class Conv(Windowed):
 @dataclass(frozen=True, kw_only=True)
 class WinogradConv(Conv):
     """The same by Winograd, kernel 3 x 3, stride and dilation 1: tiles of outputs take fewer
-    products. Of integers the transforms are exact, so that sums are those of all products."""
+    products. Of integers the transforms are exact, so that sums are those of all products. Where
+    memory has room for transformed kernels, w has their shape and the kernel in its corner."""
 
     MNEMONIC: ClassVar[str] = "matrix.winograd"
 
@@ -334,7 +339,7 @@ class WinogradConv(Conv):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        if self.w.shape[self.lead : self.lead + 2] != (3, 3):
+        if super().kernel not in ((3, 3), self.frame):
             yield "shape", f"w is {self.w.shape}, expected a kernel of 3 x 3"
         for name, steps in (("stride", self.stride), ("dilation", self.dilation)):
             if steps != (1, 1):
@@ -342,6 +347,29 @@ class WinogradConv(Conv):
         if self.rate_type not in WINOGRAD:
             tile = f"{self.outputs} x {self.outputs} outputs of {self.a.dtype}"
             yield "parameter", f"tiles of {tile}, expected 2 or 4 of integers"
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return 3, 3
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Numbers of a transformed kernel, lines and columns."""
+        return self.outputs + 2, self.outputs + 2
+
+    def extents(self) -> tuple[int, int, int, int]:
+        pixels, n, k, _ = super().extents()
+        return pixels, n, k, 9
+
+    def sums(self, a: Array, w: Array) -> Array:
+        return super().sums(a, w[..., :3, :3, :, :])
+
+    def unencodable(self, arch: Arch) -> str | None:
+        winograd = arch.matrix.winograd
+        stored = winograd is not None and winograd.stored
+        if super().kernel != (self.frame if stored else (3, 3)):
+            return f"kernels are stored {'transformed' if stored else 'as they are'}"
+        return super().unencodable(arch)
 
     def lasts(self, arch: Arch, *, behind: bool = False) -> int:
         _, n, k, positions = self.extents()

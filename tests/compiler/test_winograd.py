@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from machines import changed, machine, machines
 from networks import Checked, Net, array_cycles, check, refused
 
@@ -104,12 +105,28 @@ def test_groups_have_products_of_their_own() -> None:
 
 
 @settings(max_examples=12)
-@given(machines())
-def test_any_machine(arch: Arch) -> None:
+@given(machines(), st.booleans())
+def test_any_machine(arch: Arch, stored: bool) -> None:
     if "int8" not in arch.types or arch.matrix.kind != "cube" or not arch.matrix.present:
         return
-    fields: dict[str, Any] = {"granularity": "conv", "winograd": Winograd(channels=3)}
+    fields: dict[str, Any] = {
+        "granularity": "conv",
+        "winograd": Winograd(channels=3, stored=stored),
+    }
     try:
         check(convolution(7, **PADDED), changed(arch, "matrix", **fields), "int8")
     except (DoesNotFit, UnsupportedModel) as why:
         refused(why)
+
+
+def test_transformed_kernels_are_stored_where_their_bytes_are_worth_it() -> None:
+    # 24 x 16 kernels of 4 x 4 bytes in the place of 3 x 3, for 16 x 16 outputs. For 4 x 4 outputs
+    # the products take 216 and 96 cycles, the kernels 216 and 384 at 16 bytes a cycle.
+    stored, without = cube(winograd={"stored": True}), cube(winograd=None)
+    many = [check(convolution(16, **PADDED), arch, "int8") for arch in (stored, without)]
+    moved = [found.trace.traffic["dram.read"] for found in many]
+    assert forms(many[0]) == {"matrix.winograd"}
+    assert moved[0] - moved[1] == 24 * 16 * 7
+    assert array_cycles(many[0], stored) == 3 * 2 * 16 * 16
+    few = check(convolution(4, **PADDED), cube(winograd={"stored": True}), "int8")
+    assert forms(few) == {"matrix.conv"}

@@ -665,7 +665,8 @@ class _Candidates:
             size_in = choice.pixels * choice.k * item
             flows.add(matrix.input, size_in, size_in, times=left * self.positions)
         kind = problem.weight.multiplied
-        weights = self.positions * choice.n * choice.k * size_of(kind) / per_item(kind)
+        weights = math.prod(_extents(self.head.operands[1], self._size))
+        weights = weights * size_of(kind) / per_item(kind)
         flows.add(matrix.weights, weights, weights, times=right * times)
         inside = choice.outputs * size_of(accumulator_of(problem.source.dtype)) * self.split
         flows.add(self.layer.binding.sums, inside, np.maximum(inside, 1), write=True)
@@ -738,6 +739,6 @@ def _extents(access: Access, size: Callable[[int], Any]) -> list[Any]:
     """Positions along each axis that are read for `size` positions of each loop, border
     included."""
     return [
-        1 + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
+        1 + affine.beyond + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
         for affine in access.index
     ]
