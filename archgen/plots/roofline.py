@@ -158,9 +158,9 @@ def _draw_roofs(
     panel.set_xlim(*span)
     panel.margins(y=0.12)
     peaks: set[tuple[float, str]] = set()
-    types = {str(row["dtype"]) for row in rows}
-    types |= {name for name, (base, _) in WINOGRAD.items() if base in types}  # 0 of those without
-    for dtype in sorted(types):
+    types = dict.fromkeys(str(row["dtype"]) for row in rows)
+    saved = [name for name, (base, _) in WINOGRAD.items() if base in types]
+    for dtype in (*types, *saved):
         giga = [m.clock / _GIGA for m in machines]
         roofs = {
             (m.peak_macs(dtype) * rate, each * rate, far)

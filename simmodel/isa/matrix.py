@@ -328,9 +328,11 @@ class Conv(Windowed):
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradConv(Conv):
-    """The same by Winograd, kernel 3 x 3, stride and dilation 1: tiles of outputs take fewer
-    products. Of integers the transforms are exact, so that sums are those of all products. Where
-    memory has room for transformed kernels, w has their shape and the kernel in its corner."""
+    """Conv of integers by Winograd: 3 x 3 kernels, steps of 1, fewer products.
+
+    Of integers the transforms are exact, so that sums are those of all products. Where memory holds
+    transformed kernels, w has their shape, and the kernel itself in its corner.
+    """
 
     MNEMONIC: ClassVar[str] = "matrix.winograd"
 
@@ -338,7 +340,10 @@ class WinogradConv(Conv):
     """Lines and columns of a tile."""
 
     def contract(self) -> Breaches:
-        yield from super().contract()
+        broken = tuple(super().contract())
+        yield from broken
+        if any(rule == "shape" for rule, _ in broken):
+            return
         if super().kernel not in ((3, 3), self.frame):
             yield "shape", f"w is {self.w.shape}, expected a kernel of 3 x 3"
         for name, steps in (("stride", self.stride), ("dilation", self.dilation)):

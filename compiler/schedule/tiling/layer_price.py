@@ -80,7 +80,10 @@ class TilePrices(NamedTuple):
         return Estimate(*map(float, (*self[:4], moved, self.need, self.lead, self.rest)))
 
 
-_SIZELESS = "found", "vector_works", "left_axes", "source", "weight", "padded", "others", "taps"
+_SIZELESS = (
+    "found", "vector_works", "left_axes", "source", "weight", "padded", "others", "taps",
+    "rate_type",
+)  # fmt: skip
 """What is worked out of a problem and depends on no sizes."""
 
 
