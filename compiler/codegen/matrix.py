@@ -148,7 +148,7 @@ class MatrixEmitter(TileEmitter):
             if kind not in WINOGRAD:
                 return self._window_items(Conv, compute, tile, product, axes)
             _, outputs = WINOGRAD[kind]
-            product = replace(product, w=_whole(product.w, compute))
+            product = replace(product, w=_kernel_as_stored(product.w, compute))
             return self._window_items(WinogradConv, compute, tile, product, axes, outputs=outputs)
         return self._gemms(compute, tile, product, axes)
 
@@ -420,12 +420,12 @@ def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:
     return replace(a, shape=shape, strides=strides, limits=limits)
 
 
-def _whole(weights: Operand, compute: Compute) -> Operand:
-    """`weights` with what comes along with the kernel."""
+def _kernel_as_stored(weights: Operand, compute: Compute) -> Operand:
+    """`weights` with the positions that come along with the kernel."""
     shape = list(weights.shape)
     for affine in compute.nest.operands[1].index:
         for dim, _ in affine.terms:
-            shape[dim] += affine.beyond
+            shape[dim] += affine.spare
     return replace(weights, shape=tuple(shape))
 
 

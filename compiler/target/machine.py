@@ -193,7 +193,7 @@ def rate_type(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str:
     if winograd is None or not arch.matrix.peak(name) or not slides_by_one(nest):
         return kind
     if winograd.stored:
-        return name if any(affine.beyond for affine in nest.operands[1].index) else kind
+        return name if any(affine.spare for affine in nest.operands[1].index) else kind
     return min((kind, name), key=lambda each: array_takes(nest, each, arch))
 
 

@@ -82,9 +82,7 @@ def _with_room(nest: Nest, weights: Tensor, more: int) -> tuple[Nest, Tensor] | 
         data=padded(weights.data), exact=None if weights.exact is None else padded(weights.exact),
         uncertain=padded(uncertain) if isinstance(uncertain, np.ndarray) else uncertain,
     )  # fmt: skip
-    index = tuple(
-        replace(affine, beyond=by) for affine, by in zip(access.index, grown, strict=True)
-    )
+    index = tuple(replace(affine, spare=by) for affine, by in zip(access.index, grown, strict=True))
     read = replace(access, tensor=name, index=index)
     return replace(nest, operands=(nest.operands[0], read)), kernel
 

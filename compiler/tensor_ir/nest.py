@@ -49,7 +49,7 @@ class Affine:
     """At the maximum of all registers."""
     registers: Terms = ()
     """Decrease of the constant for each step of a register below its maximum."""
-    beyond: int = 0
+    spare: int = 0
     """Positions behind the last one that come along, though the nest does not use them."""
 
     def coefficient(self, dim: int) -> int:

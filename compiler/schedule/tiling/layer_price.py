@@ -742,6 +742,6 @@ def _extents(access: Access, size: Callable[[int], Any]) -> list[Any]:
     """Positions along each axis that are read for `size` positions of each loop, border
     included."""
     return [
-        1 + affine.beyond + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
+        1 + affine.spare + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
         for affine in access.index
     ]
