@@ -58,6 +58,7 @@ from compiler.target.narrow_weights import KeepNarrow
 from compiler.target.place_on_host import PlaceOnHost
 from compiler.target.rows import CopyRows
 from compiler.target.vector_functions import ExpandFunctions
+from compiler.target.winograd_kernels import TransformKernels
 from compiler.tensor_ir.fold import FoldBias, FoldClips, FoldConversions, StoreEncoded
 from compiler.tensor_ir.gather_rows import ReadRows
 from compiler.tensor_ir.join import JoinConcat, JoinHost
@@ -172,6 +173,8 @@ class Stages:
     """Kernel rows that one product takes at once."""
     narrow: KeepNarrow = field(default_factory=KeepNarrow)
     """Constants that memory holds in fewer bytes than engines multiply."""
+    kernels: TransformKernels = field(default_factory=TransformKernels)
+    """Kernels that memory holds in more bytes, for fewer products."""
     join_host: JoinHost = field(default_factory=JoinHost)
     layout: tuple[Pass[NestGraph], ...] = LAYOUT_PASSES
     fuse: FuseTails = field(default_factory=FuseTails)

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from simmodel.arch.assumed import assumption_problems
 from simmodel.arch.base import OFF_CHIP, Path, Problem, near
-from simmodel.arch.element_types import COMPRESSED, accumulator_of
+from simmodel.arch.element_types import COMPRESSED, WINOGRAD, accumulator_of
 from simmodel.arch.record import Arch
 from simmodel.arch.units import exact_bytes, show_bytes
 
@@ -26,9 +26,9 @@ _OUTPUT: Path = ("matrix", "output")
 def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
-        _banks, _array_shape_problems, _rates, _vector_types, _engine_names, _roles, _operands,
-        _results, _idle_memories, _read_only, _no_dram, _networks, _instructions, _energies,
-        _areas, _yield, assumption_problems,
+        _banks, _array_shape_problems, _winograd, _rates, _vector_types, _engine_names, _roles,
+        _operands, _results, _idle_memories, _read_only, _no_dram, _networks, _instructions,
+        _energies, _areas, _yield, assumption_problems,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -74,6 +74,18 @@ def _array_shape_problems(arch: Arch) -> Iterator[Problem]:
     if arch.matrix.kind == "cube" and arch.matrix.dataflow != "weight-stationary":
         message = "only a systolic array has a dataflow"
         yield Problem(("matrix", "dataflow"), message, kind)
+
+
+def _winograd(arch: Arch) -> Iterator[Problem]:
+    matrix, at = arch.matrix, ("matrix", "winograd")
+    if matrix.winograd is None:
+        return
+    if matrix.kind != "cube" or matrix.granularity != "conv":
+        message = "Winograd takes a cube whose instructions are convolutions (granularity: conv)"
+        yield Problem(at, message, (("matrix", "kind"), ("matrix", "granularity")))
+    if not any(matrix.peak(name) for name in WINOGRAD):
+        message = "Winograd multiplies int8 and int16 alone; matrix.rate has neither"
+        yield Problem(at, message, (("matrix", "rate"),))
 
 
 def _rates(arch: Arch) -> Iterator[Problem]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.metrics import compulsory_bytes, compute_cycles, products
 from simmodel.program.program import Program
@@ -54,8 +53,7 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     needed = compute_cycles(program, trace, arch)
     done = started = 0.0
     for instruction, times in products(program):
-        kind = product_type(instruction.a.dtype, instruction.w.dtype)
-        peak = arch.peak_macs(kind)
+        peak = arch.peak_macs(instruction.rate_type)
         done += times * instruction.macs() / peak if peak else 0.0
         started += times * instruction.startup(arch) / cores
     work = (needed, done - needed, busy - started - done, started)

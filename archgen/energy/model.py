@@ -13,6 +13,7 @@ from itertools import chain
 
 from archgen.energy.costs import EnergyCosts
 from archgen.energy.ranges import UncertainValue, total
+from simmodel.arch.element_types import products_made
 from simmodel.arch.record import Arch
 from simmodel.isa import Instruction, MatrixInstruction, VectorFamily, Window
 from simmodel.isa.base import instructions
@@ -37,7 +38,8 @@ def count_events(program: Program, trace: Trace) -> list[Events]:
 
 def _count_instruction(item: Instruction, times: int, own: Events) -> None:
     if isinstance(item, MatrixInstruction):
-        own.macs[item.rate_type] += times * item.macs()
+        kind, made = products_made(item.rate_type, item.macs())
+        own.macs[kind] += times * made
     elif isinstance(item, VectorFamily):
         taps = math.prod(item.kernel) if isinstance(item, Window) else 1
         own.elements[item.cost()] += times * taps * math.prod(item.walked())

@@ -20,6 +20,7 @@ from archgen.outcomes.frame import Frame, Record, grouped, missing, number, reco
 from archgen.plots.findings import extent, points_with_labels, saying
 from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
 from archgen.plots.style import folded, legend, logarithmic
+from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.record import Arch
 
 _GIGA = 1e9
@@ -157,7 +158,9 @@ def _draw_roofs(
     panel.set_xlim(*span)
     panel.margins(y=0.12)
     peaks: set[tuple[float, str]] = set()
-    for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
+    types = dict.fromkeys(str(row["dtype"]) for row in rows)
+    saved = [name for name, (base, _) in WINOGRAD.items() if base in types]
+    for dtype in (*types, *saved):
         giga = [m.clock / _GIGA for m in machines]
         roofs = {
             (m.peak_macs(dtype) * rate, each * rate, far)

@@ -27,8 +27,10 @@ from compiler.codegen.vector import Windows
 from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
 from compiler.target.loops.split import PieceRun, behind, ends, runs
+from compiler.target.machine import rate_type
+from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.matrix_cycles import tile_limits
-from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
+from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction, WinogradConv
 from simmodel.isa import Tile as TileProduct
 from simmodel.isa.region import Limit, Operand, in_bytes, replace
 
@@ -142,7 +144,12 @@ class MatrixEmitter(TileEmitter):
         self, compute: Compute, tile: TilePosition, product: ProductOperands, axes: Axes
     ) -> list[Item]:
         if self.arch.matrix.granularity == "conv" and roles(compute.nest).taps:
-            return self._window_items(Conv, compute, tile, product, axes)
+            kind = rate_type(compute.nest, tile.plan.tiled.layer.tensors, self.arch)
+            if kind not in WINOGRAD:
+                return self._window_items(Conv, compute, tile, product, axes)
+            _, outputs = WINOGRAD[kind]
+            product = replace(product, w=_kernel_as_stored(product.w, compute))
+            return self._window_items(WinogradConv, compute, tile, product, axes, outputs=outputs)
         return self._gemms(compute, tile, product, axes)
 
     def _finish(self, compute: Compute, tile: TilePosition) -> dict[str, Any]:
@@ -173,7 +180,7 @@ class MatrixEmitter(TileEmitter):
 
     def _window_items(
         self, kind: type[Conv] | type[DepthwiseConv], compute: Compute, tile: TilePosition,
-        product: ProductOperands, axes: Axes,
+        product: ProductOperands, axes: Axes, **fields: Any,
     ) -> list[Item]:  # fmt: skip
         """One instruction that slides, in blocks of as many pixels as it takes."""
         found = roles(compute.nest)
@@ -190,7 +197,7 @@ class MatrixEmitter(TileEmitter):
         whole = self._make(
             kind, product, a, product.w.along([*geometry.taps, *columns]),
             [found.b, found.y, found.x, axes.out],
-            stride=geometry.stride, dilation=geometry.dilation,
+            stride=geometry.stride, dilation=geometry.dilation, **fields,
         )  # fmt: skip
         items: list[Item] = [whole]
         pixels, limit = whole.dst.shape[:3], self.arch.matrix.max_pixels
@@ -207,7 +214,7 @@ class MatrixEmitter(TileEmitter):
         step, reach = 1, 1
         if axis:
             step = item.stride[axis - 1]
-            reach = (item.w.shape[axis - 1] - 1) * item.dilation[axis - 1] + 1
+            reach = (item.kernel[axis - 1] - 1) * item.dilation[axis - 1] + 1
 
         def band(variable: str, run: PieceRun) -> list[Item]:
             seen = (run.size - 1) * step + reach
@@ -411,6 +418,15 @@ def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:
     )
     shape = (batch, high, outs, geometry.kernel[1] * deep)
     return replace(a, shape=shape, strides=strides, limits=limits)
+
+
+def _kernel_as_stored(weights: Operand, compute: Compute) -> Operand:
+    """`weights` with the positions that come along with the kernel."""
+    shape = list(weights.shape)
+    for affine in compute.nest.operands[1].index:
+        for dim, _ in affine.terms:
+            shape[dim] += affine.spare
+    return replace(weights, shape=tuple(shape))
 
 
 def _shifted(operand: Operand, offsets: dict[int, int]) -> Operand:

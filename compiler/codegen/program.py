@@ -69,7 +69,7 @@ def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Ar
             continue
         total += macs
         if compute.binding.engine == arch.multiplier:
-            kind = rate_type(compute.nest, tensors)
+            kind = rate_type(compute.nest, tensors, arch)
             products[kind] = products.get(kind, 0) + macs
     flash = 0 if arch.constants == "dram" else least.constants
     return Demand(tuple(products.items()), total, least.read, least.written, flash)

@@ -16,10 +16,10 @@ import numpy as np
 
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import joining, roles
-from compiler.target.machine import product_extents
+from compiler.target.machine import product_extents, rate_type
 from compiler.target.vector import OperandLayout, VectorWork
 from compiler.tensor_ir.nest import Nest, Tensor
-from simmodel.arch.element_types import accumulator_of, product_type, size_of
+from simmodel.arch.element_types import accumulator_of, products_made, size_of
 from simmodel.arch.matrix_cycles import streams, tile_limits
 from simmodel.arch.record import Arch
 from simmodel.trace import Events
@@ -76,7 +76,8 @@ def _add_array_product(
         columns = deep = nest.sparse
         batch = -(-batch // nest.sparse)
     macs, outputs = batch * pixels * columns * deep * positions, batch * pixels * columns
-    found.macs[product_type(left.dtype, right.multiplied)] += macs
+    kind, made = products_made(rate_type(nest, tensors, arch), macs)
+    found.macs[kind] += made
     blocks = -(-pixels // (matrix.max_pixels or pixels))
     again, weights_again = streams(matrix, -(-pixels // blocks), columns, deep * positions)
     once = batch * pixels * deep * positions

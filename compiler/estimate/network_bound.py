@@ -260,7 +260,7 @@ def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Engi
             added = (macs if way.product else 0) * cost / lanes
             yield nest.tensor, EngineWork(0.0, vector + added)
             continue
-        dtype = rate_type(nest, layer.tensors)
+        dtype = rate_type(nest, layer.tensors, arch)
         peak = arch.matrix.units * arch.matrix.peak(dtype)
         if nest.depthwise:
             lane_cycles = macs * arch.vector.cost.multiply / lanes
@@ -370,6 +370,6 @@ def product_cycles_on(result: CompileResult, other: Arch) -> ProductCycles:
                 if array < lanes or (way.engine != "vector" and lanes < math.inf):
                     found.depthwise[nest.origin] = min(array, lanes)
             elif way.engine == "matrix":
-                kind = rate_type(nest, layer.tensors)
+                kind = rate_type(nest, layer.tensors, other)
                 found.dense[nest.origin] = array_takes(nest, kind, other)
     return found

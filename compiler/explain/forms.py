@@ -39,6 +39,7 @@ from compiler.target.machine import (
 from compiler.target.product_tiles import lanes_take
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest
+from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.record import Arch
 
 MOST = 4
@@ -79,7 +80,7 @@ def forms_of(
             made.append(FormReport(nest.origin, "matrix.depthwise", walks, cycles, ()))
         elif compute.binding.engine == "matrix":
             depth = 1 if (k := roles(nest).k) is None else sizes[k]
-            kind = layer.tensors[nest.operands[0].tensor].dtype
+            kind = rate_type(nest, layer.tensors, arch)
             lies = mapping(nest, arch.matrix, kind, depth, (compute.steps[0], compute.steps[1]))
             one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
             arrays.append(one + array_text(lies, nest, arch.matrix, sizes))
@@ -117,7 +118,7 @@ def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float 
         names = zip(("matrix", "vector"), depthwise_each(nest, tensors, arch), strict=True)
         yield from ((n, c, "") if c < math.inf else (n, None, "no such products") for n, c in names)
     elif nest.contraction:
-        kind = rate_type(nest, tensors)
+        kind = rate_type(nest, tensors, arch)
         why = no_products(nest, tensors, arch)
         yield "matrix", None if why else array_takes(nest, kind, arch), why or ""
         why = vector_multiplies(nest, tensors, arch)
@@ -180,12 +181,13 @@ def _products(
 
     found = roles(nest)
     walked = [sizes[d] if d is not None else 1 for d in (found.b, found.y, found.x)]
-    pixels, count = pixel_blocks(matrix.max_pixels, walked)
+    pixels, count = pixel_blocks(matrix.max_pixels, walked, kind)
     columns, deep, steps = (extent(dims) for dims in (lies.columns, lies.depth, lies.steps))
     batch = math.ceil(extent(found.batch) / nest.sparse)
     work = array_work(arch, kind, (pixels, count * batch), columns, deep, steps)
     form = "matrix.tile" if matrix.granularity == "tile" else "matrix.gemm"
     form = "matrix.conv" if matrix.granularity == "conv" and found.taps else form
+    form = "matrix.winograd" if kind in WINOGRAD else form
     pixels, columns, deep, steps = work.extents
     walks = [pixels, columns, deep * (steps if matrix.im2col else 1)]
     around = [str(work.count)] if work.count > 1 else []

@@ -87,7 +87,7 @@ def touched(access: Access, loops: Sequence[Range]) -> tuple[Range, ...]:
     result = []
     for affine in access.index:
         low = affine.constant
-        size = 1
+        size = 1 + affine.spare
         terms: list[Terms] = []
         for dim, factor in affine.terms:
             loop = loops[dim]

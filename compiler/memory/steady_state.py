@@ -206,7 +206,7 @@ class _Layer:
                 found.rows, found.cols, found.inner, [t.dim for t in found.taps], found.batch,
             )
         )  # fmt: skip
-        dtype = rate_type(nest, self.plan.tiled.layer.tensors)
+        dtype = rate_type(nest, self.plan.tiled.layer.tensors, self.arch)
         if engine == "vector":
             vector = self.arch.vector
             cycles = math.ceil(batch * m * n * k * taps / vector.lanes)

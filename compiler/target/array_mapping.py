@@ -21,7 +21,7 @@ from typing import Any
 
 from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.element_types import product_type
-from simmodel.arch.matrix_cycles import product_cycles
+from simmodel.arch.matrix_cycles import product_cycles, whole_tiles
 from simmodel.arch.record import Matrix
 from simmodel.isa.region import Operand
 
@@ -212,10 +212,11 @@ def block(limit: int, batch: int, rows: int, cols: int) -> tuple[int, int, int]:
     return min(sizes, key=lambda size: (pieces(size, extents), -size[2], -size[1], -size[0]))
 
 
-def pixel_blocks(limit: int | None, extents: Sequence[int]) -> tuple[int, int]:
-    """Pixels of the largest block, and blocks of batch, lines and columns of `extents`."""
-    once = block(limit or math.prod(extents), *extents)
-    return math.prod(once), pieces(once, extents)
+def pixel_blocks(limit: int | None, extents: Sequence[int], dtype: str = "") -> tuple[int, int]:
+    """Pixels of the largest block, and blocks of batch, lines and columns of `extents`; of products
+    of type `dtype`, those of whole tiles."""
+    batch, y, x = once = block(limit or math.prod(extents), *extents)
+    return batch * whole_tiles(dtype, y, x), pieces(once, extents)
 
 
 def pieces(sizes: Sequence[int], extents: Sequence[int]) -> int:

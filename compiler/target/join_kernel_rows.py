@@ -156,7 +156,7 @@ def _pays(
     within each, engines work at the same time."""
     copy, product = joined
     source, made = (tensors[each.operands[0].tensor] for each in (nest, product))
-    kind, way = rate_type(nest, tensors), on_array(nest, tensors, arch)
+    kind, way = rate_type(nest, tensors, arch), on_array(nest, tensors, arch)
     pixels, columns, _, _, batch = product_extents(nest)
     deep, high, wide = (dim.extent for dim in nest.dims[4:])
     tail = float(VectorWork(nest, tensors, arch, way, (), nest.shape).cycles)

@@ -19,7 +19,15 @@ from compiler.target.product_tiles import lanes_take
 from compiler.tensor_ir.arithmetic import computes_exactly
 from compiler.tensor_ir.nest import Access, Nest, Tensor
 from simmodel.arch.dtype import limits
-from simmodel.arch.element_types import accumulator_of, is_float, multiplies, product_type, size_of
+from simmodel.arch.element_types import (
+    WINOGRAD,
+    accumulator_of,
+    is_float,
+    multiplies,
+    product_type,
+    size_of,
+)
+from simmodel.arch.matrix_cycles import whole_tiles
 from simmodel.arch.record import Arch
 from simmodel.isa.contraction import EXACT
 from simmodel.isa.forms import cost_of, elementwise_form
@@ -91,7 +99,8 @@ def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tupl
         return (array,) if arch.matrix.present else (vector,)
     if not able:
         return (vector,)
-    quicker = array_takes(nest, rate_type(nest, tensors), arch) <= lanes_take(nest, tensors, arch)
+    kind = rate_type(nest, tensors, arch)
+    quicker = array_takes(nest, kind, arch) <= lanes_take(nest, tensors, arch)
     return (array, vector) if quicker else (vector, array)
 
 
@@ -174,10 +183,25 @@ def product_extents(nest: Nest) -> tuple[int, int, int, int, int]:
     return pixels, columns, deep, positions, batch
 
 
-def rate_type(nest: Nest, tensors: Mapping[str, Tensor]) -> str:
-    """The type whose rate is that of the products of `nest`."""
+def rate_type(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str:
+    """The type whose rate is that of the products of `nest`: that of Winograd's where all of them
+    take fewer cycles so."""
     left, right = (tensors[access.tensor] for access in nest.operands[:2])
-    return product_type(left.dtype, right.multiplied)
+    kind = product_type(left.dtype, right.multiplied)
+    winograd = arch.matrix.winograd
+    name = "" if winograd is None else f"{kind}_winograd{winograd.outputs}"
+    if winograd is None or not arch.matrix.peak(name) or not slides_by_one(nest):
+        return kind
+    if winograd.stored:
+        return name if any(affine.spare for affine in nest.operands[1].index) else kind
+    return min((kind, name), key=lambda each: array_takes(nest, each, arch))
+
+
+def slides_by_one(nest: Nest) -> bool:
+    """Whether `nest` is a convolution of 3 x 3 positions that moves by 1."""
+    taps = roles(nest).taps if nest.contraction else ()
+    steps = [(nest.dims[tap.dim].extent, tap.stride, tap.dilation) for tap in taps]
+    return steps == [(3, 1, 1)] * 2 and taps[0].row != taps[1].row
 
 
 def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
@@ -186,6 +210,9 @@ def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
     units = arch.matrix.units
     if nest.depthwise:
         return depthwise_cycles(arch, dtype, pixels, batch, positions, nest.sparse) / units
+    if dtype in WINOGRAD:
+        y, x = (nest.dims[tap.row].extent for tap in roles(nest).taps)
+        pixels = pixels // (y * x) * whole_tiles(dtype, y, x)
     return batch * least_product_cycles(arch, dtype, pixels, columns, deep * positions) / units
 
 

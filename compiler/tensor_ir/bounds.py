@@ -56,7 +56,7 @@ def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
             first, last = factor * start, factor * (start + size - 1)
             low += first if first < last else last
             high += last if first < last else first
-        box.append((low, high - low + 1))
+        box.append((low, high - low + 1 + affine.spare))
     return tuple(box)
 
 

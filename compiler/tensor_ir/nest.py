@@ -49,6 +49,8 @@ class Affine:
     """At the maximum of all registers."""
     registers: Terms = ()
     """Decrease of the constant for each step of a register below its maximum."""
+    spare: int = 0
+    """Positions behind the last one that come along, though the nest does not use them."""
 
     def coefficient(self, dim: int) -> int:
         """Factor of loop `dim`; 0 where it does not occur."""

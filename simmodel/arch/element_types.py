@@ -17,6 +17,10 @@ MX_BITS = {"mxfp8": 8, "mxfp6": 6, "mxfp4": 4, "mxint8": 8}
 reduction (E4M3, E2M3, E2M1, int8) share a power of two, which has a byte."""
 MX = {f"{base}_{kind}": base for kind in MX_BITS for base in ("fp16", "bf16")}
 """Types of weights in such a format, and the types that the array multiplies them as."""
+WINOGRAD = {f"{base}_winograd{n}": (base, n) for base in ("int8", "int16") for n in (2, 4)}
+"""Types whose rate is that of 3 x 3 convolutions by Winograd: of operands of which type, and lines
+and columns of outputs of a tile. Of integers the transforms are exact, and sums those of all
+products; floating-point numbers they round, so that these have none."""
 COMPRESSED = SPARSE | MX
 """Types of weights that the array itself makes numbers of, and of which."""
 SIZES = {
@@ -88,6 +92,19 @@ def product_type(name: str, weights: str = "") -> str:
     unsigned share one, and compressed `weights` have their own."""
     name = weights if weights in COMPRESSED else name
     return {"uint8": "int8", "uint16": "int16"}.get(name, name)
+
+
+def winograd_gain(name: str) -> float:
+    """Multiply-accumulates for each product that is made of type `name`: 1 but for Winograd, where
+    (n + 2) x (n + 2) products are 9 positions of n x n outputs."""
+    _, outputs = WINOGRAD.get(name, (name, 1))
+    return 9 * outputs**2 / (outputs + 2) ** 2
+
+
+def products_made(name: str, macs: int) -> tuple[str, int]:
+    """Of which type how many products are made for `macs` multiply-accumulates of type `name`."""
+    base, outputs = WINOGRAD.get(name, (name, 1))
+    return base, -(-macs * (outputs + 2) ** 2 // (9 * outputs**2))
 
 
 def multiplies(left: str, right: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.record import Arch, Matrix
 
 
@@ -29,23 +30,37 @@ def product_cycles(
     times into the same result; without the engine's start-up.
 
     Args:
-        m, n, k: output pixels, output channels, reduction length of each position.
+        m, n, k: output pixels, output channels, reduction length of each position. By Winograd,
+            pixels of whole tiles (`whole_tiles`) and all nine positions.
         positions: kernel positions; packed into the reduction axis where the engine can
             (`im2col`), else each pays its own folds.
         behind: right behind another product: where folds overlap, those of neighbours do as well.
     """
-    rate = next((r for t, r in matrix.rate.items() if t == dtype), 1.0)
-    if matrix.im2col:
+    base, outputs = WINOGRAD.get(dtype, (dtype, 0))
+    rate = next((r for t, r in matrix.rate.items() if t == base), 1.0)
+    if outputs:
+        m, k, positions = _ceil(m, outputs**2), k * positions // 9, (outputs + 2) ** 2
+    elif matrix.im2col:
         k, positions = k * positions, 1
     if rate > 1:
         k = _rounded_up(k / rate)
-    if matrix.kind == "systolic":
+    together = matrix.winograd.channels if outputs and matrix.winograd is not None else None
+    if together is not None:
+        step = _ceil(positions * together, matrix.rows * matrix.depth)
+        once = m * _ceil(n, matrix.cols) * _ceil(k, together) * step
+    elif matrix.kind == "systolic":
         once = _systolic(matrix, m, n, k, positions, behind=behind)
     else:
         steps = _ceil(m, matrix.rows) * _ceil(n, matrix.cols) * _ceil(k, matrix.depth)
         once = steps * positions
     kept_up = min(rate, 1) * matrix.sustained
     return _rounded_up(once / kept_up) if kept_up < 1 else once
+
+
+def whole_tiles(dtype: str, y: Any, x: Any) -> Any:
+    """Output pixels of the tiles that `y` lines of `x` columns take as products of type `dtype`."""
+    _, outputs = WINOGRAD.get(dtype, (dtype, 1))
+    return _ceil(y, outputs) * _ceil(x, outputs) * outputs**2
 
 
 def depthwise_cycles(

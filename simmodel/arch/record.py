@@ -30,6 +30,7 @@ from simmodel.arch.base import (
     Writeback,
 )
 from simmodel.arch.costs import EnergyTable, Price
+from simmodel.arch.element_types import WINOGRAD, winograd_gain
 from simmodel.arch.grid import Grid
 from simmodel.arch.units import Bandwidth, Bytes, Delay, Hertz, Interval, Operations
 
@@ -189,6 +190,20 @@ class Memories(FrozenModel):
         return ({"shared": self.dram.sram} if self.dram.on_chip else {}) | self.on_chip()
 
 
+class Winograd(FrozenModel):
+    """3 x 3 convolutions of integers by Winograd, of stride and dilation 1: fewer products."""
+
+    outputs: Literal[2, 4] = 2
+    """Lines and columns of a tile of outputs, F(2x2, 3x3) or F(4x4, 3x3): 16 products of
+    transformed numbers in the place of 36, or 36 in the place of 144."""
+    channels: PositiveInt | None = None
+    """Channels of one step, in which the products of one tile share `rows` and `depth`; default:
+    positions of tiles come one after another, and `rows` are tiles."""
+    stored: bool = False
+    """Whether memories hold transformed kernels, of 16 (36) numbers in the place of 9, made before
+    the network runs; else the engine transforms them on their way in."""
+
+
 class Matrix(FrozenModel):
     """The matrix engine: a systolic array, or a cube of dot products."""
 
@@ -232,6 +247,9 @@ class Matrix(FrozenModel):
     depthwise: bool = False
     """Whether depthwise convolutions run here, `cols` channels at a time; systolic WS, IS: as many
     as `rows` have room for the kernels of."""
+    winograd: Winograd | None = None
+    """Cube, granularity conv: how it computes 3 x 3 convolutions with fewer products, where that is
+    quicker; default: it does not."""
     writeback: tuple[Writeback, ...] = ()
     """What the engine applies while it writes its result; table: functions of its 8-bit results, of
     which it looks up 256 entries that come with the instruction."""
@@ -251,8 +269,13 @@ class Matrix(FrozenModel):
         return self.rows * self.cols * (self.depth if self.kind == "cube" else 1)
 
     def peak(self, dtype: str) -> float:
-        """MACs per cycle for element type `dtype`; 0 where it is not supported."""
-        return self.cells * next((r for t, r in self.rate.items() if t == dtype), 0.0)
+        """MACs per cycle for element type `dtype`, those that Winograd saves counted; 0 where it is
+        not supported."""
+        base, outputs = WINOGRAD.get(dtype, (dtype, None))
+        if outputs is not None and (self.winograd is None or self.winograd.outputs != outputs):
+            return 0.0
+        found = next((r for t, r in self.rate.items() if t == base), 0.0)
+        return self.cells * found * winograd_gain(dtype)
 
 
 NO_ARRAY = Matrix(kind="cube", rows=1, cols=1, rate={})
@@ -674,7 +697,7 @@ class Arch(FrozenModel):
 
     def peak_macs(self, dtype: str) -> float:
         """MACs per cycle of the whole chip for element type `dtype`."""
-        if not self.matrix.present:
+        if not self.matrix.present and dtype not in WINOGRAD:
             wide = dtype == "fp32" or not self.vector.product_rows
             lanes = self.vector.elements(4 if wide else 2)
             rate = lanes / self.factor("vector.product", "multiply")

@@ -3,7 +3,7 @@
 from simmodel.arch.base import Registry
 from simmodel.isa.base import Instruction, Item, Loop, OperandTraffic, View
 from simmodel.isa.copy import Copy, Fill, Gather, Indirect, Scatter
-from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
+from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile, WinogradConv
 from simmodel.isa.scalar import (
     HOST,
     HostCall,
@@ -29,7 +29,7 @@ from simmodel.isa.vector import (
 
 _FAMILIES: tuple[type[Instruction], ...] = (
     Copy, Gather, Scatter, Fill,
-    Tile, Gemm, Conv, DepthwiseConv,
+    Tile, Gemm, Conv, WinogradConv, DepthwiseConv,
     Splat, Unary, Binary, Ternary, Reduce, Window, Product,
     ScalarNop, ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce, HostCall,
     Sync, Arrive, Await, Claim,
@@ -45,4 +45,5 @@ __all__ = [
     "MatrixInstruction", "OperandTraffic", "Product", "Reduce", "ScalarBinary", "ScalarFamily",
     "ScalarNop", "ScalarReduce", "ScalarTernary", "ScalarUnary", "Scatter", "Splat", "Sync",
     "Ternary", "Tile", "Unary", "VectorFamily", "VectorInstruction", "View", "Window",
+    "WinogradConv",
 ]  # fmt: skip

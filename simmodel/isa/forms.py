@@ -20,7 +20,7 @@ from simmodel.arch.record import Arch
 from simmodel.isa import INSTRUCTIONS, Instruction
 from simmodel.isa.copy import Indirect
 from simmodel.isa.functions import Function
-from simmodel.isa.matrix import DepthwiseConv, MatrixInstruction
+from simmodel.isa.matrix import DepthwiseConv, MatrixInstruction, WinogradConv
 from simmodel.isa.vector import Product, Splat, VectorInstruction, Window
 
 NEEDED = ("vector.splat", "vector.unary.move", "vector.binary.add", "vector.binary.mul")
@@ -125,6 +125,8 @@ def absent(form: Form, arch: Arch) -> str | None:
         return "vector.product_rows: 0"
     if form.engine == "matrix" and not arch.matrix.present:
         return "no matrix"
+    if issubclass(form.kind, WinogradConv) and arch.matrix.winograd is None:
+        return "matrix.winograd: null"
     if issubclass(form.kind, DepthwiseConv) and not arch.matrix.depthwise:
         return "matrix.depthwise: false"
     indirect = issubclass(form.kind, Indirect)

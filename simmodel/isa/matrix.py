@@ -1,4 +1,4 @@
-"""Matrix family: array-sized tiles, matrix products, convolutions, depthwise convolutions.
+"""Matrix family: array-sized tiles, matrix products, convolutions, also depthwise and by Winograd.
 
 All of them compute
 
@@ -21,8 +21,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from simmodel.arch.base import ENTRIES
 from simmodel.arch.dtype import Array
-from simmodel.arch.element_types import accumulator_of, is_float, product_type
-from simmodel.arch.matrix_cycles import depthwise_cycles, product_cycles, streams, tile_limits
+from simmodel.arch.element_types import WINOGRAD, accumulator_of, is_float, product_type
+from simmodel.arch.matrix_cycles import (
+    depthwise_cycles,
+    product_cycles,
+    streams,
+    tile_limits,
+    whole_tiles,
+)
 from simmodel.arch.record import Arch
 from simmodel.isa.base import (
     Instruction,
@@ -51,7 +57,7 @@ INFINITY = math.inf
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixInstruction(Instruction):
-    """Base of the four matrix instructions: operands, accumulation and write-back.
+    """Base of the matrix instructions: operands, accumulation and write-back.
 
     Rows of the array are output positions: of a batch, of lines, of columns.
     """
@@ -282,13 +288,17 @@ class Windowed(MatrixInstruction):
         yield from broken
         if not any(rule == "shape" for rule, _ in broken):
             steps = (self.stride, self.dilation)
-            yield from windowed(self.a.shape[1:], self.dst.shape[1:], self.w.shape[:2], steps)
+            yield from windowed(self.a.shape[1:], self.dst.shape[1:], self.kernel, steps)
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Positions, lines and columns."""
+        return self.w.shape[self.lead], self.w.shape[self.lead + 1]
 
     def windowed(self, a: Array) -> Array:
         """View [..., b, y, x, i, j, c] of the input."""
-        kernel = (self.w.shape[self.lead], self.w.shape[self.lead + 1])
         rows, cols = self.dst.shape[-3], self.dst.shape[-2]
-        return windows(a, rows, cols, kernel, (*self.stride, *self.dilation))
+        return windows(a, rows, cols, self.kernel, (*self.stride, *self.dilation))
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         """The engine forms the windows: input is read once for each time it is streamed."""
@@ -314,6 +324,67 @@ class Conv(Windowed):
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c, n = self.w.shape[-4:]
         return math.prod(self.dst.shape[-4:-1]), n, c, i * j
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradConv(Conv):
+    """Conv of integers by Winograd: 3 x 3 kernels, steps of 1, fewer products.
+
+    Of integers the transforms are exact, so that sums are those of all products. Where memory holds
+    transformed kernels, w has their shape, and the kernel itself in its corner.
+    """
+
+    MNEMONIC: ClassVar[str] = "matrix.winograd"
+
+    outputs: int = 2
+    """Lines and columns of a tile."""
+
+    def contract(self) -> Breaches:
+        broken = tuple(super().contract())
+        yield from broken
+        if any(rule == "shape" for rule, _ in broken):
+            return
+        if super().kernel not in ((3, 3), self.frame):
+            yield "shape", f"w is {self.w.shape}, expected a kernel of 3 x 3"
+        for name, steps in (("stride", self.stride), ("dilation", self.dilation)):
+            if steps != (1, 1):
+                yield "parameter", f"{name} {steps}, expected 1"
+        if self.rate_type not in WINOGRAD:
+            tile = f"{self.outputs} x {self.outputs} outputs of {self.a.dtype}"
+            yield "parameter", f"tiles of {tile}, expected 2 or 4 of integers"
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return 3, 3
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Numbers of a transformed kernel, lines and columns."""
+        return self.outputs + 2, self.outputs + 2
+
+    def extents(self) -> tuple[int, int, int, int]:
+        pixels, n, k, _ = super().extents()
+        return pixels, n, k, 9
+
+    def sums(self, a: Array, w: Array) -> Array:
+        return super().sums(a, w[..., :3, :3, :, :])
+
+    def unencodable(self, arch: Arch) -> str | None:
+        winograd = arch.matrix.winograd
+        stored = winograd is not None and winograd.stored
+        if super().kernel != (self.frame if stored else (3, 3)):
+            return f"kernels are stored {'transformed' if stored else 'as they are'}"
+        return super().unencodable(arch)
+
+    def lasts(self, arch: Arch, *, behind: bool = False) -> int:
+        _, n, k, positions = self.extents()
+        batch, y, x = self.dst.shape[-4:-1]
+        kind, m = self.rate_type, batch * whole_tiles(self.rate_type, y, x)
+        return int(product_cycles(arch.matrix, kind, m, n, k, positions, behind=behind))
+
+    @cached_property
+    def rate_type(self) -> str:
+        return f"{product_type(self.a.dtype, self.w.dtype)}_winograd{self.outputs}"
 
 
 @dataclass(frozen=True, kw_only=True)

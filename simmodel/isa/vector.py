@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from simmodel.arch.dtype import Array
-from simmodel.arch.element_types import is_float
+from simmodel.arch.element_types import is_float, product_type
 from simmodel.arch.record import Arch, FunctionEngine
 from simmodel.isa.base import (
     ConstantFill,
@@ -410,6 +410,11 @@ class Product(VectorFamily):
     def _extents(self) -> tuple[int, ...]:
         shapes = (self.dst.shape, self.a.shape, self.w.shape)
         return tuple(max(column) for column in zip(*shapes, strict=False))
+
+    @property
+    def rate_type(self) -> str:
+        """The type whose rate is that of its products."""
+        return product_type(self.a.dtype, self.w.dtype)
 
     def widest(self) -> int:
         """Sums stay in registers, so the factors alone decide how many lanes a vector has."""

@@ -68,6 +68,7 @@ BY_SIMULATION = [
 _BINARY = "vector.binary.*"
 BY_COMPILATION = [
     ("gemmini-16", "matrix.overlap", False), ("gemmini-16", "matrix.granularity", "gemm"),
+    ("soma-edge", "matrix.winograd.outputs", 4), ("soma-edge", "matrix.winograd.channels", 8),
     ("gemmini-16", "matrix.max_pixels", 32), ("gemmini-16", "vector.max_extent", 512),
     ("soma-edge", "isa.limits", {_BINARY: {"max_extent": 8}}),
     ("soma-edge", "isa.limits", {_BINARY: {"cost": 4}}),

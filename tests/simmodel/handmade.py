@@ -33,6 +33,7 @@ def machine(sync: str = "tokens", cores: int = 1, **changes: Any) -> Arch:
         },
         "matrix": {
             "kind": "cube", "rows": 8, "cols": 8, "depth": 8, "depthwise": True,
+            "winograd": {},
             "output": "accumulators", "writeback": ["bias", "clip", "requantize"],
             "rate": {"int8": 1.0, "fp16": 0.5},
         },

@@ -48,6 +48,7 @@ from simmodel.isa import (
     Tile,
     Unary,
     Window,
+    WinogradConv,
 )
 from simmodel.isa.forms import absent, forms
 from simmodel.isa.functions import BINARY, REDUCE, UNARY
@@ -183,6 +184,13 @@ CASES = [
             w=at("local", 1024, (3, 3, 4, 6)), stride=(2, 2),
         ),
         10, 288 + 216 + 288, lambda a, w: np.stack([sliding(image, w, 2, False) for image in a]),
+    ),
+    Case(  # 2 x 3 x 2 tiles, the last ones in part empty: two blocks of rows for each product
+        WinogradConv(
+            engine="matrix", dst=at("accumulators", 0, (2, 5, 3, 6), "int32"), a=IMAGES,
+            w=at("local", 1024, (3, 3, 4, 6)),
+        ),
+        32, 288 + 216 + 720, lambda a, w: np.stack([sliding(image, w, 1, False) for image in a]),
     ),
     Case(
         DepthwiseConv(

@@ -31,8 +31,8 @@ from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts
 from compiler.target.vector import VectorWork, overlapped
 from compiler.tensor_ir.nest import Access, Tensor, order_of
-from simmodel.arch.element_types import accumulator_of, per_item, size_of
-from simmodel.arch.matrix_cycles import streams, tile_limits
+from simmodel.arch.element_types import WINOGRAD, accumulator_of, per_item, size_of
+from simmodel.arch.matrix_cycles import streams, tile_limits, whole_tiles
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 
@@ -80,7 +80,10 @@ class TilePrices(NamedTuple):
         return Estimate(*map(float, (*self[:4], moved, self.need, self.lead, self.rest)))
 
 
-_SIZELESS = "found", "vector_works", "left_axes", "source", "weight", "padded", "others", "taps"
+_SIZELESS = (
+    "found", "vector_works", "left_axes", "source", "weight", "padded", "others", "taps",
+    "rate_type",
+)  # fmt: skip
 """What is worked out of a problem and depends on no sizes."""
 
 
@@ -170,6 +173,11 @@ class TilingProblem:
     def source(self) -> Tensor:
         """The left operand."""
         return self.layer.tensors[self.layer.head.operands[0].tensor]
+
+    @cached_property
+    def rate_type(self) -> str:
+        """The type whose rate is that of the products."""
+        return rate_type(self.layer.head, self.layer.tensors, self.arch)
 
     @cached_property
     def weight(self) -> Tensor:
@@ -334,10 +342,10 @@ def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePric
 def least_product(problem: TilingProblem) -> tuple[float, float]:
     """Cycles of the matrix and of the vector engine that no tiles undercut, were operands at hand
     and another product just before."""
-    arch, layer = problem.arch, problem.layer
+    arch = problem.arch
     whole = _Candidates(problem, TileSizes(*(*map(problem.extent, problem.dims), 0)))
     tail = sum(work.of(whole.sizes).least for work in problem.vector_works)
-    choice, dtype, inner = whole.choice, rate_type(layer.head, layer.tensors), 0.0
+    choice, dtype, inner = whole.choice, problem.rate_type, 0.0
     depth = choice.k * whole.positions
     if problem.on_array:
         least = least_product_cycles(arch, dtype, choice.pixels, choice.n, depth)
@@ -660,7 +668,8 @@ class _Candidates:
             size_in = choice.pixels * choice.k * item
             flows.add(matrix.input, size_in, size_in, times=left * self.positions)
         kind = problem.weight.multiplied
-        weights = self.positions * choice.n * choice.k * size_of(kind) / per_item(kind)
+        weights = math.prod(_extents(self.head.operands[1], self._size))
+        weights = weights * size_of(kind) / per_item(kind)
         flows.add(matrix.weights, weights, weights, times=right * times)
         inside = choice.outputs * size_of(accumulator_of(problem.source.dtype)) * self.split
         flows.add(self.layer.binding.sums, inside, np.maximum(inside, 1), write=True)
@@ -685,7 +694,7 @@ class _Candidates:
             return VectorProducts(self.head, layer.tensors, arch, units).cycles(choice), 0.0
         wide = self._merged_taps
         work = array_work(
-            arch, rate_type(self.head, layer.tensors), self._blocks(choice), choice.n,
+            arch, self.problem.rate_type, self._blocks(choice), choice.n,
             choice.k * wide, self.positions // wide,
         )  # fmt: skip
         return work.cycles, work.gap
@@ -693,8 +702,9 @@ class _Candidates:
     def _blocks(self, choice: TileSizes) -> tuple[Any, Any]:
         """Pixels of the largest block that the engine takes at once, and blocks of a tile."""
         limit = self.arch.matrix.max_pixels
+        kind = self.problem.rate_type
         if limit is None:
-            return choice.pixels, 1
+            return choice.b * whole_tiles(kind, choice.y, choice.x), 1
         # Lines lie one behind the other in buffers of whole lines, where no window needs a border.
         line = (self.problem.taps == 1) & (choice.x == self.problem.extent(self.found.x))
         apart, together = (choice.b, choice.y, choice.x), (1, 1, choice.pixels)
@@ -702,7 +712,7 @@ class _Candidates:
         extents = (np.where(line, one, many) for one, many in zip(together, apart, strict=True))
         sizes = np.stack([np.broadcast_to(extent, shape).ravel() for extent in extents])
         few, which = np.unique(sizes, axis=1, return_inverse=True)
-        most, count = np.array([pixel_blocks(limit, size) for size in few.T.tolist()]).T
+        most, count = np.array([pixel_blocks(limit, size, kind) for size in few.T.tolist()]).T
         at = which.reshape(shape)
         return most[at], count[at]
 
@@ -711,7 +721,7 @@ class _Candidates:
         """Kernel positions in one reduction, because they lie side by side in both operands."""
         problem, source, matrix = self.problem, self.problem.source, self.arch.matrix
         tap, k, depth = joining(self.head, matrix), self.found.k, self.choice.k
-        if tap is None or k is None or problem.weight.data is None:
+        if problem.rate_type in WINOGRAD or tap is None or k is None or problem.weight.data is None:
             return 1
         order = problem.left_axes
         last = next(a for a, at in enumerate(self.head.operands[0].index) if at.coefficient(k))
@@ -732,6 +742,6 @@ def _extents(access: Access, size: Callable[[int], Any]) -> list[Any]:
     """Positions along each axis that are read for `size` positions of each loop, border
     included."""
     return [
-        1 + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
+        1 + affine.spare + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
         for affine in access.index
     ]
