@@ -121,23 +121,23 @@ def compile_request(request: Request, judge: Judge = traced) -> Compiled:
         found.simulate_s,
         api.bound_of(made, request.arch), api.working_set(made),
         lambda other: api.product_cycles_on(made, other),
-        repeated=lambda inferences: _repeated(made, inferences, request.arch, judge),
+        repeated=lambda inferences: _repeated(made, inferences, request, judge),
     )  # fmt: skip
 
 
 def _repeated(
-    made: api.CompileResult, inferences: int, arch: Arch, judge: Judge
+    made: api.CompileResult, inferences: int, request: Request, judge: Judge
 ) -> tuple[Compiled, float]:
     """Several inferences one after another, and the cycles between their ends."""
-    found = api.back_to_back(made, inferences, arch, judge)
+    arch, given = request.arch, request.scheduling.tree is not None
+    found = api.back_to_back(made, inferences, arch, judge, given=given)
     several = found.result
-    compiled = Compiled(
-        several.program, compiled_report(several), several.probes, several.recipe, found.trace
-    )
+    about = compiled_report(several) | {"segments": found.segments}
+    compiled = Compiled(several.program, about, several.probes, several.recipe, found.trace)
     # The host prepares one while others run, but not while it is at their calls.
     prepares = arch.host_cycles(several.program.port_bytes)
     calls = found.trace.busy(HOST) - prepares
-    return compiled, max(found.interval, prepares + calls / inferences)
+    return compiled, max(found.interval, found.moving(arch), prepares + calls / inferences)
 
 
 def _specialized(made: api.CompileResult, lengths: Mapping[str, int], arch: Arch) -> Compiled:
@@ -240,6 +240,8 @@ class MeasuredSchedule:
     verified: bool | None
     """None: some output could have been anything."""
     reason: str | None = None
+    interval_cycles: int | None = None
+    """Of several inferences in flight, from one's end to the next one's."""
 
 
 @dataclass(frozen=True)

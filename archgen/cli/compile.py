@@ -181,6 +181,10 @@ _PATH = click.Path(path_type=Path)
     help="Follow the schedule in this file, as `--after tree` writes it, instead of searching.",
 )  # fmt: skip
 @click.option(
+    "--in-flight", type=click.IntRange(1), default=1, metavar="N",
+    help="With --tree, the report also has the interval of N inferences that follow each other.",
+)  # fmt: skip
+@click.option(
     "--trace", type=_PATH,
     help="Run the program and write a file for ui.perfetto.dev instead; *.gz is compressed.",
 )  # fmt: skip
@@ -200,7 +204,7 @@ def compile(
     arch: str | None, model: str | None, batch: int | None, dtype: str | None, host: bool,
     dims: tuple[dict[str, int], dict[str, SizeRange]], roles: dict[str, str],
     values: tuple[str, ...], calibration: str | None, extensions: tuple[str, ...],
-    timeout: float | None, memory: int | None, **given: Any,
+    timeout: float | None, memory: int | None, in_flight: int, **given: Any,
 ) -> None:  # fmt: skip
     """Compile a model for an architecture and print the instruction streams.
 
@@ -223,6 +227,10 @@ def compile(
     mistakes = [] if arch else ["no architecture given: a file or the name of a shipped one"]
     mistakes += [] if model else ["no --model given: a zoo name or an .onnx file"]
     mistakes += shown.mistakes()
+    if in_flight > 1 and (shown.tree is None or not (shown.report or shown.as_json)):
+        mistakes.append(
+            "--in-flight: for the report of a --tree; `archgen study` has it for others"
+        )
     if model is None:
         _resolved(arch, dtype, given, mistakes)
         raise OptionError(mistakes)
@@ -241,6 +249,7 @@ def compile(
             "", machine, spec, batch or network.edge.batch, dtype or machine.types[0],
             (*sizes.items(), *((name, span.high) for name, span in ranges.items())),
             roles=tuple(roles.items()), calibration=calibration, host=host, scheduling=scheduling,
+            in_flight=in_flight,
         )  # fmt: skip
         _answer(network, point, shown)
 

@@ -100,10 +100,12 @@ def _beside(schedules: Sequence[MeasuredSchedule]) -> PlainTable:
     """A schedule by hand and the compiler's own, as a study measures both."""
     words = {True: "yes", False: "NO", None: "not checked"}
     host = [">on the host"] if any(made.host_cycles for made in schedules) else []
-    return _table("schedule", ">cycles", *host, ">DRAM MB", ">local", ">verified", rows=(
+    flight = [">interval"] if any(made.interval_cycles for made in schedules) else []
+    return _table("schedule", ">cycles", *host, *flight, ">DRAM MB", ">local", ">verified", rows=(
         (f"{made.schedule}: {made.reason}",)
         if made.cycles is None or made.dram_bytes is None or made.local_bytes is None
         else (made.schedule, f"{made.cycles:,}", *([f"{made.host_cycles:,}"] if host else []),
+              *([f"{made.interval_cycles or 0:,}"] if flight else []),
               f"{made.dram_bytes / 1e6:.3f}", show_bytes(made.local_bytes), words[made.verified])
         for made in schedules
     ))  # fmt: skip

@@ -246,6 +246,8 @@ class Workbench:
         except api.DoesNotFit as why:
             notes.append(f"{said}: {why}")
             return {}
+        if (segments := several.report.get("segments", 1)) > 1:
+            notes.append(f"{said}: {segments} segments of layers, each on cores of its own")
         seconds = cycles / point.arch.clock
         row: Row = {
             "in_flight": point.in_flight, "interval_ms": seconds * 1e3,
@@ -414,7 +416,11 @@ def _measured_schedule(name: str, row: dict[str, Any]) -> MeasuredSchedule:
     cycles, peak = row["latency_cycles"], row["peak_local_bytes"]
     host = round(cycles * row["host_ms"] / row["latency_ms"]) if cycles else 0
     cycles -= host  # nothing overlaps with it
-    return MeasuredSchedule(name, cycles, host, moved, peak, row.get("verified"), row["note"])
+    interval = row.get("interval_ms")
+    if interval is not None:
+        interval = round(row["latency_cycles"] * interval / row["latency_ms"])
+    verified, note = row.get("verified"), row["note"]
+    return MeasuredSchedule(name, cycles, host, moved, peak, verified, note, interval)
 
 
 # What the compiler's cost model says of a point, before there is a program: an outcome like any

@@ -35,10 +35,13 @@ def with_handovers(
 ) -> list[list[Node]]:  # fmt: skip
     """The trees of the cores of one step, with what they hand to each other at its end."""
     found = [list(tree) for tree in trees]
-    group, engine = plan.schedule.group, between_cores(around.arch)
+    group, engine, first = plan.schedule.group, between_cores(around.arch), plan.schedule.first_core
     for name in group.results if engine is not None else ():
         if name in group.residents:
-            handed = handovers(group, plan.schedule.parts, name)
+            handed = [
+                replace(one, giver=first + one.giver, takers=tuple(first + n for n in one.takers))
+                for one in handovers(group, plan.schedule.parts, name)
+            ]
             step = _Handing(around, plan, name, handed, str(engine), origin, following)
             for core, tree in enumerate(found):
                 tree += step.nodes(core)
@@ -96,11 +99,12 @@ class _Handing:
     def _slice_operand(self, one: Handover, core: int, cores: tuple[int, ...]) -> Operand:
         """What is handed on, in the slice of a core."""
         tensor, buffer = self.plan.schedule.group.tensors[self.name], self.buffer
-        before, _ = self.resident.around(core)
-        spans = self.following.work(one.giver, self.name, tuple(Range(*span) for span in one.box))
-        pairs = zip(self.resident.slices[core], before, strict=True)
+        giver, own = (n - self.plan.schedule.first_core for n in (one.giver, core))
+        before, _ = self.resident.around(own)
+        spans = self.following.work(giver, self.name, tuple(Range(*span) for span in one.box))
+        pairs = zip(self.resident.slices[own], before, strict=True)
         firsts = [Range(start - b, size) for (start, size), b in pairs]
-        origin = self.following.buffered_box(core, self.name, firsts)
+        origin = self.following.buffered_box(own, self.name, firsts)
         address = address_of_ranges(self._first, spans, origin, buffer.strides)
         shape = tuple(size for _, size in one.box)
         return replace(in_buffer(buffer, address, shape, tensor, spans), cores=cores)

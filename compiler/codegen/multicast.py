@@ -94,11 +94,11 @@ class ShareLoads(Omittable):
         self, trees: Sequence[list[Node]], arch: Arch, names: Names,
         allot: Allot = lambda buffer, size: None,
     ) -> list[list[Node]]:  # fmt: skip
-        """The trees of the cores that take part in a step, with shared loads."""
-        way = self.multicast_route(arch)
-        if way is None or len(trees) < 2:
+        """The trees of a step's cores, with shared loads; those that take no part have none."""
+        way, users = self.multicast_route(arch), sum(map(bool, trees))
+        if way is None or users < 2:
             return list(trees)
-        means = _Means(way, arch, len(trees))
+        means = _Means(way, arch, users)
         shares = _shares(trees, means, allot)
         if not shares:
             return list(trees)

@@ -77,7 +77,7 @@ def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Ar
 
 @dataclass(frozen=True)
 class StepCode:
-    """The work of one step: a tree for each core that takes part."""
+    """The work of one step: a tree for each core, empty for those that take no part."""
 
     code: ProgramCode
     number: int
@@ -178,7 +178,7 @@ class ProgramCode(OffChip):
     def port(self, name: str) -> Port:
         """The tensor `name` as the model's user sees it, where it lies in memory."""
         tensor = self.graph.tensors[name]
-        operand = self._whole_operand(tensor)
+        operand = self._whole_operand(tensor, self.inferences - 1)
         if name in self.graph.codes:
             scale, zero = self.graph.codes[name]
             operand = replace(operand, scale=scale, zero=zero)
@@ -189,13 +189,15 @@ class ProgramCode(OffChip):
     def _pinned(self) -> dict[tuple[str, int], tuple[int, int]]:
         return pinned_steps(self.steps)
 
-    def _cluster_addresses(self, chip: Mapping[str, tuple[int, int]], cluster: int) -> Places:
-        """Where everything lies for the cores of a cluster."""
+    def _cluster_addresses(
+        self, chip: Mapping[str, tuple[int, int]], cluster: int, inference: int
+    ) -> Places:
+        """Where everything lies for the cores of a cluster in an inference."""
         near = {
             name: ("shared", home.address - (cluster * home.bytes if home.slices > 1 else 0))
             for name, home in self.shared.items()
         }
-        return Places(chip, {**self.far, **near})
+        return Places(chip, {**self.far_by_inference[inference], **near})
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -222,8 +224,8 @@ class ProgramCode(OffChip):
         self, number: int, step: PlacedGroup, share: ShareLoads,
         multicast: Callable[[StepCode], StepCode],
     ) -> StepCode:  # fmt: skip
-        plan, names, index = step.plan, self.names, number % len(self.steps)
-        follows, cores = self.following[index], len(plan.schedule.parts)
+        plan, names, (inference, index) = step.plan, self.names, divmod(number, len(self.steps))
+        follows, cores = self.following[index], plan.schedule.cores
         key, site = self._site(number, step)
         origins = []
         for layer in plan.schedule.group.layers:
@@ -233,7 +235,7 @@ class ProgramCode(OffChip):
         picks = self._picks(number, plan)
         contexts = [
             EmissionContext(
-                self.arch, self._cluster_addresses(step.places, cluster), names, number,
+                self.arch, self._cluster_addresses(step.places, cluster, inference), names, number,
                 len(plan.schedule.loops), partial(self._steps_before, number), picks,
                 partial(self._lacking, number),
             )
@@ -253,15 +255,15 @@ class ProgramCode(OffChip):
         if known is None:
             before, packs = (len(names.works), len(names.offers)), self.packs[index]
             parts, same = CoreParts(plan, packs), dict[Hashable, EmittedGroup]()
-            trees = []
-            for core in range(cores):
+            trees: list[list[Node]] = [[] for _ in range(cores.start)]
+            for part, core in enumerate(cores):
                 around = contexts[core // self.arch.cores]
-                form, here = self._core_site(number, parts, core, around, site)
+                form, here = self._core_site(number, parts, part, around, site)
                 if (other := same.get(form)) is not None:
                     trees += other.at(here, names, named)
                     continue
                 so_far = len(names.works), len(names.offers)
-                trees.append(GroupEmitter(around, plan, packs, origins, follows, core).nodes())
+                trees.append(GroupEmitter(around, plan, packs, origins, follows, part).nodes())
                 same[form] = EmittedGroup.of(here, trees[-1:], names, *so_far)
             known = EmittedGroup.of(site, trees, names, *before)
             if not waits_for_steps(known):
@@ -275,7 +277,7 @@ class ProgramCode(OffChip):
             bare, *_ = self._bare.with_names(plan.schedule.group)
             alike = self._classes[key[0]] = (bare, *key[0][1:])
         self.alike[number] = (alike, _scalars(plan.schedule.group)), site
-        for core in range(cores):
+        for core in cores:
             self._record(number, core, step)
         return multicast(code()) if waits_for_steps(known) else code()
 
@@ -284,17 +286,17 @@ class ProgramCode(OffChip):
     ) -> tuple[tuple[tuple[Hashable, ...], tuple[int, ...]], GroupSite]:
         """What a group's trees depend on but for names and numbers, of which the order is the last;
         and what these are."""
-        plan, index = step.plan, number % len(self.steps)
+        plan, (inference, index) = step.plan, divmod(number, len(self.steps))
         follows = self.following[index]
         schedule, buffers = plan.schedule, tuple(plan.buffers)
         outline, tensors, far = self.emitted.alike.with_names(schedule.group)
         packed = (pack for pack in self.packs[index] if pack is not None)
         far += tuple(name for pack in packed for name in pack.buffers)
-        places = tuple(map(self._place, far))
+        places = tuple(self._place(name, inference) for name in far)
         known = schedule.group.tensors
         lies = [each for name in tensors for each in (known[name], *known[name].sources)]
         starts = [
-            (self._place(each.storage.buffer), each.storage.offset * size_of(each.dtype))
+            (self._place(each.storage.buffer, inference), each.storage.offset * size_of(each.dtype))
             for each in lies
         ]
         # Each core finds its slice of a buffer in a way of its own.
@@ -309,14 +311,14 @@ class ProgramCode(OffChip):
             partial(self._steps_before, number),
         )  # fmt: skip
         alike = (
-            outline, schedule.parts, schedule.loops, plan.slots,
+            outline, schedule.parts, schedule.loops, schedule.first_core, plan.slots,
             tuple((tiled.loops, tiled.resident) for tiled in schedule.layers),
             tuple(step.places[name] for name in buffers),
             tuple(map(places.index, places)), tuple(map(self.shared.get, far)),
             tuple(place and start - firsts[place] for place, start in starts),
             tuple(
-                self._lacking(number, name, core)
-                for name in schedule.group.pinned for core in range(len(schedule.parts))
+                self._lacking(number, name, part)
+                for name in schedule.group.pinned for part in range(len(schedule.parts))
             ),
             tuple(
                 tuple(map(core.get, tensors)) for core in (*follows.works, *follows.holds)
@@ -326,33 +328,37 @@ class ProgramCode(OffChip):
         return (alike, tuple(order)), site
 
     def _core_site(
-        self, number: int, parts: CoreParts, core: int, around: EmissionContext, site: GroupSite
+        self, number: int, parts: CoreParts, part: int, around: EmissionContext, site: GroupSite
     ) -> tuple[Hashable, GroupSite]:
-        """What the tree of one core of the group at `site` depends on but for names and places,
-        and what these are; parts that follow lengths are each of their own."""
+        """What the tree of the core with one part of the group at `site` depends on but for names
+        and places, and what these are; parts that follow lengths are each of their own."""
         if self.graph.registers:
-            return core, site
-        form, firsts = parts.of(core, around.places)
+            return part, site
+        form, firsts = parts.of(part, around.places)
         pinned = parts.plan.schedule.group.pinned
-        lacking = tuple(self._lacking(number, name, core) for name in pinned)
+        lacking = tuple(self._lacking(number, name, part) for name in pinned)
         starts = tuple(firsts.get(name, 0) for name in site.far)
         here = replace(site, variable=self.names.number, firsts=starts)
         return (form, lacking), here
 
-    def _place(self, buffer: str) -> tuple[str, int] | None:
+    def _place(self, buffer: str, inference: int) -> tuple[str, int] | None:
         """Memory and address of a buffer; None: all that is touched of it is on chip."""
         home = self.shared.get(buffer)
         if home is not None:
             return "shared", home.address
-        return self.far.get(buffer)
+        return self.far_by_inference[inference].get(buffer)
 
     def _steps_before(self, number: int, buffer: str) -> list[int]:
         """Steps of the same inference before `number` that write a buffer off chip."""
         start = number - number % len(self.steps)
         return [start + step for step in self.writers.get(buffer, ()) if start + step < number]
 
-    def _lacking(self, number: int, name: str, core: int) -> bool:
-        """Whether a constant that stays for several groups is not there yet."""
+    def _lacking(self, number: int, name: str, part: int) -> bool:
+        """Whether a constant that stays for several groups is not there yet, on the core that has
+        one part of a step."""
+        step = self.steps[number % len(self.steps)]
+        assert isinstance(step, PlacedGroup)
+        core = step.plan.schedule.cores[part]
         start = 0 if (name, core) in self._lasting else number - number % len(self.steps)
         return start + self._pinned[name, core][0] == number
 
@@ -369,7 +375,7 @@ class ProgramCode(OffChip):
                 address, pitch = step.places[buffer.name]
                 span = buffer.role, address, address + (buffer.slots - 1) * pitch + buffer.bytes
                 name = "" if buffer.key is None else buffer.key[0]
-                for core in range(len(step.plan.schedule.parts)):
+                for core in step.plan.schedule.cores:
                     if name in step.plan.schedule.group.pinned:
                         found[name, core] = span
                     else:
@@ -446,10 +452,11 @@ class ProgramCode(OffChip):
             return (start + step for step in found[first:end])
 
         def before_that(buffers: Iterable[str]) -> Iterator[int]:
-            """All that the inference before does with them."""
+            """All that the inference before does with them, of those that had the same bytes."""
             return (
-                start - len(self.steps) + step
-                for buffer in (buffers if start else ())
+                since + step
+                for buffer in buffers
+                if (since := start - self.turns.get(buffer, 1) * len(self.steps)) >= 0
                 for step in self.users.get(buffer, ())
             )
 
@@ -512,7 +519,7 @@ class ProgramCode(OffChip):
             name = "" if buffer.key is None else buffer.key[0]
             if buffer.address is not None and (name, core) in self._pinned:
                 first, last = self._pinned[name, core]
-                if self._lacking(number, name, core):
+                if self._lacking(number, name, core - step.plan.schedule.first_core):
                     stays = (name, core) in self._lasting
                     last = self.numbers - 1 if stays else number - first + last
                     self.buffers.append(
@@ -533,7 +540,10 @@ class ProgramCode(OffChip):
         ends = [
             [self.graph.tensors[name] for name in names] for names in (node.inputs, node.outputs)
         ]
-        inputs, outputs = (tuple(map(self._whole_operand, end)) for end in ends)
+        inference = number // len(self.steps)
+        inputs, outputs = (
+            tuple(self._whole_operand(tensor, inference) for tensor in end) for end in ends
+        )
         if node.payload not in self.payloads:  # an inference before this one made the same call
             self.payloads.append(node.payload)
         call = HostCall(
@@ -543,10 +553,10 @@ class ProgramCode(OffChip):
         reads, writes = (frozenset(t.storage.buffer for t in end if t.data is None) for end in ends)
         return EngineStep(HOST, (call,), origin=origin, reads=reads, writes=writes)
 
-    def _whole_operand(self, tensor: Tensor) -> Operand:
-        """A tensor where it lies for the first cluster."""
+    def _whole_operand(self, tensor: Tensor, inference: int) -> Operand:
+        """A tensor where it lies for the first cluster in an inference."""
         whole = tuple(Range(0, extent) for extent in tensor.shape)
-        return far_operand(tensor, whole, self._cluster_addresses({}, 0))
+        return far_operand(tensor, whole, self._cluster_addresses({}, 0, inference))
 
     def synchronized(self, *, turns: bool = False) -> ProgramCode:
         """With the instructions of each core in one stream, and as many tokens as there are; with

@@ -159,13 +159,21 @@ def halve_hungriest(
     if not groups:
         return None
     most = max(tokens.get(number, 0) for number in groups)
+    schedules = [step.plan.schedule for step in steps if isinstance(step, PlacedGroup)]
+    apart = any(schedule.first_core for schedule in schedules)
     found: list[Step] = []
     for number, step in enumerate(steps):
-        if number not in groups or tokens.get(number, 0) < most:
+        if (
+            not isinstance(step, PlacedGroup)
+            or tokens.get(number, 0) < most
+            or number not in groups
+        ):
             found.append(step)
             continue
         last = found[-1] if found else None
         before = (last.plan, last.places) if isinstance(last, PlacedGroup) else None
-        pieces = _halves(costs, groups[number], before)
-        found += [PlacedGroup(*fit) for fit in pieces]
+        cores = step.plan.schedule.cores
+        own = costs.on_cores(len(cores)) if apart else costs
+        pieces = _halves(own, groups[number], before)
+        found += [PlacedGroup(*fit).from_core(cores.start) for fit in pieces]
     return tuple(found)

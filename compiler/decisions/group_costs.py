@@ -85,6 +85,10 @@ class GroupCosts:
         """The one whose buffers have so many slots, where that is one of the two."""
         return self.single if slots == 1 and self.single is not None else self
 
+    def on_cores(self, count: int) -> GroupCosts:
+        """Those of groups that have so many cores at most."""
+        return self.with_stages(replace(self.stages, tile=replace(self.stages.tile, cores=count)))
+
     def one_core_keeps_up(self, graph: NestGraph, parts: Sequence[Layer | HostNode]) -> bool:
         """Whether there are several cores, and one of them computes in less time than constants
         take to arrive."""

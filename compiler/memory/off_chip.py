@@ -3,6 +3,10 @@
 Constants lie in DRAM from its first byte on, or in flash; behind them each tensor gets the lowest
 bytes that are free while steps read or write it. Shared memory is laid out before: there addresses
 are given.
+
+Where steps work on cores of their own and inferences follow each other, some cores are at one
+inference while those behind them are at the one before. Then nothing shares bytes, and what passes
+between cores lies there several times, for one inference after the other in turn.
 """
 
 from __future__ import annotations
@@ -72,6 +76,47 @@ class OffChip:
         return self._layout[0]
 
     @cached_property
+    def far_by_inference(self) -> list[dict[str, tuple[str, int]]]:
+        """The same in each inference."""
+        pitches = {
+            s.name: s.size // self.turns[s.name] for s in self.live_ranges if s.name in self.turns
+        }
+        return [
+            self.far | {
+                name: (self.far[name][0], self.far[name][1] + number % self.turns[name] * pitch)
+                for name, pitch in pitches.items()
+            }
+            for number in range(self.inferences)
+        ]  # fmt: skip
+
+    @cached_property
+    def turns(self) -> dict[str, int]:
+        """Buffers off chip that lie there several times -> how often: once for each set of cores
+        from the first that uses it to the last, which are at an inference each."""
+        if not self._pipelined:
+            return {}
+        ports = {
+            self.graph.tensors[n].storage.buffer for n in (*self.graph.inputs, *self.graph.outputs)
+        }
+        found = {
+            name: len({*self._first_cores[min(numbers) : max(numbers) + 1]} - {None})
+            for name, numbers in self.users.items()
+            if name not in self.shared and name not in ports | self.tables
+        }
+        return {name: min(count, self.inferences) for name, count in found.items() if count > 1}
+
+    @cached_property
+    def _first_cores(self) -> list[int | None]:
+        """Of each step, the first core that works on it; None: the host does."""
+        groups = (isinstance(step, PlacedGroup) and step.plan.schedule for step in self.steps)
+        return [schedule.first_core if schedule else None for schedule in groups]
+
+    @property
+    def _pipelined(self) -> bool:
+        """Whether cores are at several inferences at once."""
+        return self.inferences > 1 and any(self._first_cores)
+
+    @cached_property
     def _layout(self) -> tuple[dict[str, tuple[str, int]], dict[str, int]]:
         """Places off chip, and by memory its first byte behind them."""
         ends, home = {"dram": 0, self.arch.constants: 0}, self.arch.constants
@@ -128,10 +173,13 @@ class OffChip:
             if tensor.data is None:
                 used.setdefault(tensor.storage.buffer, []).extend((0, max(0, last)))
         items = {t.storage.buffer: size_of(t.dtype) for t in self.graph.tensors.values()}
-        return [
-            LiveRange(name, self.graph.buffers[name] * items[name], min(ns), max(ns), GRAIN)
-            for name, ns in used.items()
-        ]
+        found = []
+        for name, numbers in used.items():
+            size, ends = self.graph.buffers[name] * items[name], (min(numbers), max(numbers))
+            if self._pipelined:
+                size, ends = self.turns.get(name, 1) * (-(-size // GRAIN) * GRAIN), (0, last)
+            found.append(LiveRange(name, size, *ends, GRAIN))
+        return found
 
     @cached_property
     def tables(self) -> frozenset[str]:
@@ -185,7 +233,7 @@ def pinned_steps(steps: Sequence[Step]) -> dict[tuple[str, int], tuple[int, int]
         if isinstance(step, HostNode):
             continue
         schedule = step.plan.schedule
-        for key in product(schedule.group.pinned, range(len(schedule.parts))):
+        for key in product(schedule.group.pinned, schedule.cores):
             found[key] = found.get(key, (number, number))[0], number
     return found
 

@@ -153,6 +153,11 @@ class PlacedGroup:
     plan: Plan
     places: Places
 
+    def from_core(self, first: int) -> PlacedGroup:
+        """The same on the cores from `first` on."""
+        plan = replace(self.plan, schedule=self.plan.schedule.from_core(first))
+        return replace(self, plan=plan)
+
 
 Step = PlacedGroup | HostNode
 

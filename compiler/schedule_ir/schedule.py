@@ -98,6 +98,17 @@ class Schedule:
     """Part of the results for each core that takes part."""
     estimate: Estimate
     loops: tuple[OuterLoop, ...] = ()
+    first_core: int = 0
+    """The core that has the first part; the others have those behind it."""
+
+    @property
+    def cores(self) -> range:
+        """Cores that take part."""
+        return range(self.first_core, self.first_core + len(self.parts))
+
+    def from_core(self, first: int) -> Schedule:
+        """The same on the cores from `first` on."""
+        return replace(self, first_core=first)
 
     def same(self, other: Schedule) -> bool:
         """Whether both cut their groups alike."""

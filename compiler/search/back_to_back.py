@@ -28,6 +28,7 @@ from compiler.pipeline import (
 from compiler.schedule.residency.table import added
 from compiler.schedule_ir.group import Group
 from compiler.search.autotune import refitted
+from compiler.search.layer_pipeline import layer_pipeline
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
@@ -58,23 +59,42 @@ class BackToBack:
         return tuple(ends)
 
     @property
+    def segments(self) -> int:
+        """Sets of cores that are at an inference each."""
+        groups = (step for step in self.result.steps if isinstance(step, PlacedGroup))
+        return len({step.plan.schedule.first_core for step in groups})
+
+    @property
     def interval(self) -> float:
         """Cycles from the end of one to the end of the next, once the first one has ended."""
         first, *_, last = self.ends
         return (last - first) / (self.inferences - 1)
 
+    def moving(self, arch: Arch) -> float:
+        """Cycles that memories off chip take at least for what the last inference moves: where
+        several share them, one cannot follow the other sooner, however close their ends are while
+        the first ones begin and the last ones end."""
+        steps = len(self.result.steps)
+        last = [o for o in self.trace.origins if o.group // steps == self.inferences - 1]
+        return max(
+            sum(o.read.get(role, 0) + o.written.get(role, 0) for o in last) / rate
+            for role, rate in arch.far_rates.items()
+        )
+
 
 def back_to_back(
-    result: CompileResult, inferences: int, arch: Arch, judge: Callable[[Program, Arch], Trace]
-) -> BackToBack:
+    result: CompileResult, inferences: int, arch: Arch, judge: Callable[[Program, Arch], Trace],
+    *, given: bool = False,
+) -> BackToBack:  # fmt: skip
     """The program that does what `result` does so many times, at least twice: of the same schedule
-    as it is, the same apart from what the inference before is at, and one with constants that stay
-    on chip, that which ends first.
+    as it is, which may be `given`, else also the same apart from what the inference before is at,
+    one with segments of layers on cores of their own, and one with constants that stay on chip;
+    that which ends first.
 
     Raises DoesNotFit: tokens are too few.
     """
     found: list[BackToBack] = []
-    for steps in schedules(result, inferences):
+    for steps in [result.steps] if given else schedules(result, inferences):
         with suppress(*([DoesNotFit] if found else [])):
             made = replace_steps(result, steps, inferences)
             found.append(BackToBack(made, judge(made.program, arch), inferences))
@@ -87,10 +107,12 @@ def schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ..
     """Steps that do what `result` does."""
     search, steps = result.search, result.steps
     assert search is not None
-    ctx, graph = search.context, search.graph
+    ctx, graph = replace(search.context, known=search.costs), search.graph
     yield steps
     with suppress(*NO_PLACE):
         yield _in_a_ring(steps, ctx)
+    if (segments := layer_pipeline(search, ctx, inferences)) is not None:
+        yield segments
     alone = tuple(map(_by_itself, steps))
     best, least = alone, added(alone, ctx.costs)
     for share in SHARES:

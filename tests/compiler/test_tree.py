@@ -46,6 +46,7 @@ home c shared
 step
   core h = 0:4
   core h = 4:8
+  cores 2:4
   slots 3
   for n 1
   for h 2 rolling
@@ -66,6 +67,7 @@ TREE = Tree(
             (For("n", 1), For("h", 2, rolling=True)),
             3,
             (BufferAddress("conv", 0, 512),),
+            (2, 4),
         ),
         Call(("p", "q")),
     ),
@@ -99,6 +101,7 @@ STEPS = st.builds(
         max_size=2,
         unique_by=lambda address: address.buffer,
     ).map(tuple),
+    st.none() | st.tuples(st.integers(0, 9), st.integers(10, 99)),
 )
 CALLS = st.builds(Call, st.lists(NAMES, min_size=1).map(tuple))
 HOMES = st.builds(
@@ -342,8 +345,8 @@ def test_every_line_that_cannot_be_read_is_told() -> None:
         "line 1: this line belongs to a step: 'step' is missing before it",
         "line 2: no home 'dram'; there are: local, shared, weights, accumulators",
         "line 4: expected a whole number, not 'none'",
-        "line 5: no line begins with 'lyer'; there are: tree, slots, home, step, core, for, layer, "
-        "buffer, host",
+        "line 5: no line begins with 'lyer'; there are: tree, slots, home, step, core, cores, for, "
+        "layer, buffer, host",
         "line 7: expected a number from 1 on, not 0",
         "line 8: nothing may follow at 'extra'",
         "line 9: expected 'every' at the end",
@@ -409,6 +412,11 @@ def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
             THREE.replace("core", "core h = 0:8\n core h = 8:16"),
             ["line 2: 2 cores, where roomy has 1"],
         ),
+        (THREE.replace("core", "core\n cores 1:3\n cores 0:1"),
+         ["line 5: the step has its cores already"]),
+        (THREE.replace("core", "core\n cores 0:2"), ["line 2: cores 0:2, where roomy has 1"]),
+        (THREE.replace("core", "core h = 0:8\n core h = 8:16\n cores 0:1"),
+         ["line 2: cores 0:1: 1 cores, 2 parts"]),
         (
             THREE.replace("for h 4", "for o 4"),
             ["line 4: tiles cannot move along o, only along h, w"],
@@ -469,6 +477,14 @@ def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
 def test_all_mistakes_are_told_with_their_lines(text: str, mistakes: list[str]) -> None:
     found = told(text)
     assert found == mistakes
+
+
+def test_what_stays_on_cores_is_read_by_these_alone() -> None:
+    text = "tree net\nhome t4 local\n core\nstep\n core\n layer t4\nstep\n core\n cores 1:2\n"
+    two = machine(name="two", cores=2, local={"size": 1 << 18, "banks": 4})
+    assert told(f"{text} layer t8\nstep\n layer t12\n", two) == [
+        "line 7: t4 stays in local memory of cores from 0 on, not of those from 1 on"
+    ]
 
 
 def test_what_does_not_fit_is_refused_with_the_sum() -> None:

@@ -27,6 +27,7 @@ from compiler.schedule_ir.schedule import NOTHING, Estimate, Schedule, uncut
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.base import near
+from simmodel.arch.record import Arch
 
 Expected = tuple[Estimate, ...]
 """What the search expects of a step whose tree is kept, and of each of its layers."""
@@ -53,6 +54,8 @@ def apply_tree(
     if layers.mistakes:
         raise TreeError(layers.mistakes)
     homed = _homed(tree, groups, graph, costs)
+    if mistakes := [*_wrong_cores(tree, homed, costs.arch)]:
+        raise TreeError(mistakes)
     schedules = _scheduled(tree, homed, costs, expected or [None] * len(homed))
     return tuple(_place_steps(tree, homed, schedules, costs))
 
@@ -121,6 +124,25 @@ def _put(
     raise TreeError([f"line {home.line}: {said}"])
 
 
+def _wrong_cores(tree: Tree, groups: Sequence[Group | HostNode], arch: Arch) -> Iterator[str]:
+    """What cores by number cannot be: others than there are, others than those that keep what a
+    step reads or makes."""
+    keepers: dict[str, int] = {}
+    for step, group in zip(tree.steps, groups, strict=True):
+        if isinstance(step, Call) or isinstance(group, HostNode):
+            continue
+        first, stop = step.among or (0, 0)
+        if stop > arch.core_count:
+            yield f"line {step.line}: cores {first}:{stop}, where {arch.name} has {arch.core_count}"
+        for kept in group.residents.values():
+            if (keeper := keepers.setdefault(kept.whole, first)) != first:
+                said = f"stays in local memory of cores from {keeper} on, not of those from"
+                yield f"line {step.line}: {kept.whole} {said} {first} on"
+        if first and any(home.slices > 1 for home in group.shared.values()):
+            said = "what lies in shared memory of clusters is cut for cores from 0 on"
+            yield f"line {step.line}: {said}"
+
+
 def _scheduled(
     tree: Tree, groups: tuple[Group | HostNode, ...], costs: GroupCosts,
     expected: Sequence[Expected | None],
@@ -142,7 +164,7 @@ def _scheduled(
             made = replace(made, layers=layers, estimate=known[0])
         elif made is not None:
             made = own.estimated(made)
-        found.append(made)
+        found.append(made and made.from_core((step.among or (0,))[0]))
     if mistakes:
         raise TreeError(mistakes)
     return found
@@ -176,21 +198,24 @@ def _place_steps(
     tree: Tree, groups: tuple[Group | HostNode, ...], schedules: list[Schedule | None],
     costs: GroupCosts,
 ) -> Iterator[Made]:  # fmt: skip
-    before: Fit | None = None
+    last: dict[int, Fit] = {}
     for step, group, schedule in zip(tree.steps, groups, schedules, strict=True):
         if isinstance(group, HostNode):
             yield group
             continue
         assert isinstance(step, ScheduleStep)
+        first, stop = step.among or (0, costs.arch.core_count)
+        before = last.get(first)
         if schedule is None:
-            found = place_in_pieces(costs, group, before)
+            own = costs.on_cores(stop - first) if step.among else costs
+            fits = place_in_pieces(own, group, before)
+            found = [PlacedGroup(*fit).from_core(first) for fit in fits]
         else:
             usual = costs.stages.plan
             plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, costs.arch)
-            found = [(plan, _buffer_addresses(step, plan, costs, before))]
-        for fit in found:
-            before = fit
-            yield PlacedGroup(*fit)
+            found = [PlacedGroup(plan, _buffer_addresses(step, plan, costs, before))]
+        last[first] = found[-1].plan, found[-1].places
+        yield from found
 
 
 def _buffer_addresses(

@@ -50,7 +50,10 @@ class Cuts:
     def parts(self) -> tuple[Box, ...]:
         """The cores' parts of the last result."""
         found = tuple(self._core_part(core) for core in self.step.cores)
-        if len(found) > self.arch.core_count:
+        first, stop = self.step.among or (0, len(found))
+        if len(found) != stop - first:
+            self._say(f"cores {first}:{stop}: {stop - first} cores, {len(found)} parts")
+        elif len(found) > self.arch.core_count:
             self._say(f"{len(found)} cores, where {self.arch.name} has {self.arch.core_count}")
         elif not covers(found, self.shape):
             missing = "".join(f"; no core has {said}" for said in self._uncovered_ranges(found))

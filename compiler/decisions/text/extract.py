@@ -97,10 +97,11 @@ def _tree_step(part: Part, addresses: bool) -> ScheduleStep | Call:
     if isinstance(part, Group):
         return ScheduleStep(tuple(StepLayer(_nests(layer)) for layer in part.layers))
     schedule = part.plan.schedule
-    last = schedule.group.layers[-1]
+    last, cores = schedule.group.layers[-1], schedule.cores
     return ScheduleStep(
         layers=tuple(_work(tiled) for tiled in schedule.layers),
         cores=tuple(_cut_spans(last, box) for box in schedule.parts),
+        among=(cores.start, cores.stop) if cores.start else None,
         loops=tuple(For(name_of(last, o.axis), o.size, o.rolling) for o in schedule.loops),
         slots=part.plan.slots,
         buffers=tuple(_addresses(part)) if addresses else (),

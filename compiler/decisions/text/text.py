@@ -7,6 +7,7 @@
     step                                # layers that share loops
       core h = 0:28                     # what each core does of the last result
       core h = 28:56
+      cores 2:4                         # which cores these are, where not the first ones
       slots 2                           # tiles of a streamed buffer that are there at once
       for h 14 rolling                  # tiles of 14 rows that keep what they share
       layer conv, relu: for o 32; for c 64; resident
@@ -92,6 +93,8 @@ def _home(home: Home) -> str:
 def _step_text(step: ScheduleStep, remarks: Mapping[Remarked, str]) -> Iterator[str]:
     yield _remarked("step", remarks.get(step))
     yield from map(_core, step.cores)
+    if step.among is not None:
+        yield f"  cores {step.among[0]}:{step.among[1]}"
     if step.slots is not None:
         yield f"  slots {step.slots}"
     for loop in step.loops:
@@ -130,7 +133,7 @@ def parse_tree(text: str) -> Tree:
 class _TreeParser:
     """The tree so far; a line is read by the method that is named by its first word."""
 
-    LINES = ("tree", "slots", "home", "step", "core", "for", "layer", "buffer", "host")
+    LINES = ("tree", "slots", "home", "step", "core", "cores", "for", "layer", "buffer", "host")
 
     def __init__(self) -> None:
         self.mistakes: list[str] = []
@@ -193,7 +196,7 @@ class _TreeParser:
         """Say more of the step that a line belongs to, at the end of what it has several of."""
         step = self._open()
         more: dict[str, Any] = {
-            name: value if name == "slots" else (*getattr(step, name), value)
+            name: value if name in ("slots", "among") else (*getattr(step, name), value)
             for name, value in fields.items()
         }
         self.steps[-1] = replace(step, **more)
@@ -209,6 +212,13 @@ class _TreeParser:
             self.homes[-1] = replace(home, cores=(*home.cores, tuple(spans)))
             return
         self._add(cores=tuple(spans))
+
+    def read_cores(self, words: LineTokens) -> None:
+        if self._open().among is not None:
+            raise ValueError("the step has its cores already")
+        first = _parse_number(words, 0)
+        words.expect(":")
+        self._add(among=(first, _parse_number(words, first + 1)))
 
     def read_for(self, words: LineTokens) -> None:
         loop = _parse_loop(words, self.line)

@@ -99,6 +99,8 @@ class ScheduleStep:
     """Tiles of a streamed buffer that are there at once; None: as many as the compiler takes."""
     buffers: tuple[BufferAddress, ...] = ()
     """All buffers of the step, or none: then the compiler places them."""
+    among: tuple[int, int] | None = None
+    """The first core that may take part, and the one behind the last; None: all may."""
     line: int = field(default=0, compare=False)
 
 
