@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
     from compiler.explain.dump import CHOSEN, FORMS, form_after, form_of
     from compiler.explain.rejected import Choice, RejectedOption
     from compiler.explain.report import Constants, GroupReport, report, working_set
+    from compiler.frontend.microscaling import microscaling, rounding
     from compiler.frontend.operators.functions import compute_own, is_own
     from compiler.frontend.reference_types import (
         RUNTIME_ERRORS,

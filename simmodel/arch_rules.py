@@ -13,7 +13,7 @@ from importlib import import_module
 
 from simmodel.arch.assumed import assumption_problems
 from simmodel.arch.base import OFF_CHIP, Path, Problem, near
-from simmodel.arch.element_types import COMPRESSED, WINOGRAD, accumulator_of
+from simmodel.arch.element_types import COMPRESSED, WINOGRAD, accumulator_of, per_block
 from simmodel.arch.record import Arch
 from simmodel.arch.units import exact_bytes, show_bytes
 
@@ -96,6 +96,10 @@ def _rates(arch: Arch) -> Iterator[Problem]:
             known = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no rate for {name!r}; matrix.rate has {known}"
             yield Problem(("types", index), message, (("matrix", "rate"),))
+    for kind in arch.matrix.rate:
+        if per_block(kind) > 1 and not arch.vector.has(kind):
+            message = f"no engine makes blocks of {kind} of activations; vector.types needs it"
+            yield Problem(("matrix", "rate", kind), message, (("vector", "types"),))
     for weights, base in COMPRESSED.items():
         rate, plain = arch.matrix.peak(weights), arch.matrix.peak(base)
         if rate and not rate >= plain > 0:

@@ -12,7 +12,7 @@ from archgen.energy.ranges import UncertainValue
 from archgen.energy.table import Figures, Operation, Sum
 from archgen.energy.terms import WHERE, Logic, Term, sum_of
 from simmodel.arch.base import ENTRIES, RateType
-from simmodel.arch.element_types import COMPRESSED, is_float, size_of
+from simmodel.arch.element_types import COMPRESSED, MX_BITS, is_float, size_of
 from simmodel.arch.record import Arch, LaneEngine, ScalarCost, VectorCost
 
 _STATIONARY, _MOVING = 2, 1
@@ -61,17 +61,23 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
 
 
 def dense_type(dtype: RateType) -> Operation:
-    """The type of the products that are made, by sparse weights half as many as are counted."""
-    kind: Operation = COMPRESSED.get(dtype, dtype)  # type: ignore[assignment]
+    """The type of the products that are made, by sparse weights half as many as are counted; of
+    blocks the one whose multipliers and sums are scaled."""
+    base = "fp16" if dtype in MX_BITS else COMPRESSED.get(dtype, dtype)
+    kind: Operation = base  # type: ignore[assignment]
     return kind
 
 
 def multiplier_share(dtype: RateType) -> float:
     """The part of a multiplier of its `dense_type` that a product needs: of sparse weights every
-    other one is made, of microscaled ones a number has fewer digits."""
+    other one is made, of microscaled ones a number has fewer digits, of blocks both factors."""
+    if dtype in MX_BITS:
+        return (_DIGITS[dtype] / _DIGITS["fp16"]) ** 2
     base, _, form = dtype.partition("_")
-    digits = {"mxfp8": 4, "mxfp6": 4, "mxfp4": 2, "mxint8": 7}.get(form)
-    return digits / {"fp16": 11, "bf16": 8}[base] if digits else 1 / 2 if form else 1.0
+    return _DIGITS[form] / _DIGITS[base] if form in MX_BITS else 1 / 2 if form else 1.0
+
+
+_DIGITS = {"fp16": 11, "bf16": 8, "mxfp8": 4, "mxfp6": 4, "mxfp4": 2, "mxint8": 7, "bfp8": 7}
 
 
 def cell_of(arch: Arch, dtype: Operation, figures: Figures) -> float:

@@ -39,7 +39,7 @@ from archgen.models.damage import damages, data_damage
 from archgen.models.encodings import SUFFIX, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
-from archgen.models.weights import round_weights, weight_format
+from archgen.models.weights import formats_of, round_operands
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
 from compiler import api
@@ -102,7 +102,8 @@ def open_model(
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file, of which inputs may be given values (``net.onnx:scale=0.25``), or of
     the quantization encodings beside it (``net.encodings``). ``weights=mxfp4`` among them rounds
-    the weights of products, matrices and convolutions, to a microscaling format.
+    the weights of products, matrices and convolutions, to a microscaling format;
+    ``activations=mxfp4`` also what these are multiplied by.
 
     ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
@@ -143,10 +144,10 @@ def _resolve_spec(
 ) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
     """The name of a model, what is in it, as it is in its file, dimensions to be bound, and those
     that are options of it."""
-    bare, kind = weight_format(str(spec))
+    bare, formats = formats_of(str(spec))
     found = _resolve(Path(bare) if isinstance(spec, Path) else bare, batch, dims, weights)
-    if kind and weights:
-        round_weights(found[1].graph, kind)
+    if formats and weights:
+        round_operands(found[1], formats)
     return (found[0] if _is_path(bare) else str(spec), *found[1:])
 
 
@@ -181,12 +182,11 @@ def zoo_options(spec: str) -> dict[str, Option | str]:
     """Every option of the network of the zoo that `spec` names, as it is given or by default;
     nothing for a file, or for what names none."""
     try:
-        bare, kind = weight_format(spec)
+        bare, formats = formats_of(spec)
         name, _, text = bare.partition(":")
         if name not in CATALOG or _is_path(bare):
             return {}
-        told = {"weights": kind} if kind else {}
-        return {**CATALOG[name].options, **_parsed_options(name, text), **told}
+        return {**CATALOG[name].options, **_parsed_options(name, text), **formats}
     except ModelError:
         return {}
 

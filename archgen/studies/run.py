@@ -26,7 +26,7 @@ from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.models.load import ModelError
-from archgen.models.weights import weight_format
+from archgen.models.weights import formats_of
 from archgen.outcomes import rows
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row
 from archgen.outcomes.estimated import ESTIMATED
@@ -328,8 +328,17 @@ class Workbench:
 
 
 def _unread_format(point: Point, program: Program) -> str:
-    """That the format in which the weights are asked for saves nothing, and where it would."""
-    arch, (_, kind) = point.arch, weight_format(point.model)
+    """That the format in which weights or activations are asked for saves nothing, and where it
+    would."""
+    arch, (_, formats) = point.arch, formats_of(point.model)
+    kind = formats.get("weights", "")
+    if active := formats.get("activations"):
+        if any(made.a.dtype == active for made, _ in products(program)):
+            return ""
+        if arch.matrix.peak(active) and arch.vector.has(active):
+            return f"activations={active} saves nothing: no product has constant weights in blocks"
+        lacking = "matrix.rate" if arch.vector.has(active) else "vector.types"
+        return f"activations={active}: {lacking} of {arch.name} has none, so the host multiplies"
     if not kind or any(made.w.dtype.endswith(kind) for made, _ in products(program)):
         return ""
     said = f"weights={kind} only rounds weights, which are read as those of {point.dtype}"

@@ -181,7 +181,7 @@ _DATA_FIELDS = (
 )
 
 
-_REDUCED = {"Conv": 1, "MatMul": -2, "Gemm": 0}
+REDUCED = {"Conv": 1, "MatMul": -2, "Gemm": 0}
 """Axis of the weights along which operators reduce."""
 
 
@@ -190,7 +190,7 @@ def weights_in_blocks(graph: onnx.GraphProto, size: int) -> Iterator[tuple[onnx.
     it is whole blocks of `size`."""
     known = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        axis = _REDUCED.get(node.op_type)
+        axis = REDUCED.get(node.op_type)
         tensor = None if axis is None else known.pop(node.input[1], None)
         if axis is not None and tensor is not None and len(tensor.dims) > 1:
             axis = 1 if node.op_type == "Gemm" and attribute(node, "transB", 0) else axis

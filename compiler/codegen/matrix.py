@@ -273,7 +273,7 @@ class MatrixEmitter(TileEmitter):
         *, first: bool, last: bool,
     ) -> list[Item]:  # fmt: skip
         """Array-sized pieces: reduction outermost, then columns, then pixels."""
-        rows, _ = tile_limits(self.arch)
+        rows, _ = tile_limits(self.arch, product.a.dtype)
         depth = axes.deep
         extent = 1 if depth is None else product.a.shape[depth]
         pieces = -(-extent // rows)

@@ -76,7 +76,7 @@ def _add_array_product(
         columns = deep = nest.sparse
         batch = -(-batch // nest.sparse)
     macs, outputs = batch * pixels * columns * deep * positions, batch * pixels * columns
-    kind, made = products_made(rate_type(nest, tensors, arch), macs)
+    kind, made = products_made(rate_type(nest, tensors, arch), macs * nest.block)
     found.macs[kind] += made
     blocks = -(-pixels // (matrix.max_pixels or pixels))
     again, weights_again = streams(matrix, -(-pixels // blocks), columns, deep * positions)
@@ -89,7 +89,7 @@ def _add_array_product(
     found.read[matrix.weights] += int(right.stored * weights_again * blocks)
     pieces, tap = 1 if matrix.granularity == "conv" else positions, joining(nest, matrix)
     if matrix.granularity == "tile":
-        wide, limit = nest.dims[tap.dim].extent if tap else 1, tile_limits(arch)[0]
+        wide, limit = nest.dims[tap.dim].extent if tap else 1, tile_limits(arch, left.dtype)[0]
         pieces = min(positions // n * -(-deep * n // limit) for n in (1, wide))
     found.instructions += blocks * pieces
     sums = outputs * size_of(accumulator_of(left.dtype))

@@ -165,11 +165,10 @@ def _refuse_old(model: ir.Model, version: int) -> None:
 
 
 def _inline_functions(model: ir.Model) -> None:
-    """Put the bodies of the model's own functions where they are called."""
-    if not model.functions:
-        return
+    """Put the bodies of the model's own functions where they are called, but for those that this
+    compiler knows."""
     try:
-        InlinePass()(model)
+        InlinePass(lambda function: function.domain != ARCHGEN)(model)
     except (ValueError, ir.passes.PassError) as error:
         said = error.__cause__ or error
         raise UnsupportedModel(

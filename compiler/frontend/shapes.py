@@ -21,6 +21,7 @@ from compiler.frontend.reference_types import (
     small_constant,
     type_proto,
 )
+from simmodel.arch.element_types import MX_BITS
 
 Rule = Callable[[ir.Node], list[tuple[int, ...]]]
 """The shapes of an operator's results, all of its first input's element type."""
@@ -117,7 +118,7 @@ STANDARD_RULES: dict[str, Rule] = dict.fromkeys(
 """Standard operators without a rule in ONNX, and those that ONNX Runtime alone defines."""
 RULES: dict[str, dict[str, Rule]] = {
     "": STANDARD_RULES,
-    "archgen": {"Silu": _as_first},
+    "archgen": dict.fromkeys(("Silu", *MX_BITS), _as_first),
     "com.microsoft": {"GroupQueryAttention": _grouped_attention},
 }
 """Rules by domain and operator, of those whose shapes nobody else says."""

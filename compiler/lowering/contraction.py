@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.frontend.quantization.narrow_constants import narrow_of
+from compiler.lowering.microscaling import in_blocks
 from compiler.lowering.node import Lowering, Node, NoNest, nest_shape, uncertain
 from compiler.tensor_ir.build import reshaped
 from compiler.tensor_ir.nest import ZERO, Access, Affine, Array, Dim, Nest, Tensor, at
-from simmodel.arch.element_types import is_float
+from simmodel.arch.element_types import is_float, per_block
 from simmodel.arch.lazy_array import AnyArray, transformed
 
 
@@ -73,9 +74,11 @@ def tap_positions(window: Window, first_out: int, first_tap: int) -> tuple[Affin
 def conv(node: Node) -> None:
     """Convolution in one or two spatial dimensions, or in the planes of three, with groups; of
     integers with requantization."""
-    codes, x = codes_of(node), node.tensor(0)
+    codes, blocks = codes_of(node), in_blocks(node, 1)
+    x = node.tensor(0) if blocks is None else blocks[0]
     data = node.numbers(1)
     weights = node.tensor(1) if data is None else (str(node.value(1).name), data)
+    weights = weights if blocks is None else blocks[1]
     window = window_of(node, nest_shape(node.value(1))[2:])
     if len(window) not in (1, 2):
         raise NoNest(f"{node.op} in {len(window)} dimensions")
@@ -100,7 +103,7 @@ def windows(
     given = weights.shape if isinstance(weights, Tensor) else weights[1].shape
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
-    depthwise = groups > 1 and channels == width == 1
+    depthwise = groups > 1 and channels * per_block(x.dtype) == width == 1
     lead = 1 if groups > 1 and not depthwise else 0
     taps = given[len(given) - len(window) :]
     form, shape = ".planes" * (len(given) > 2 + len(window)), (*given[:2], *taps)
@@ -115,7 +118,7 @@ def windows(
     else:
         name, kernel = weights
         kernel = transformed(kernel, partial(np.reshape, shape=shape)) if form else kernel
-        narrow = None if groups > 1 else narrow_of(node.value(1))
+        narrow = None if groups > 1 or per_block(x.dtype) > 1 else narrow_of(node.value(1))
         # Of any weight of a convolution.
         error = float(np.max(uncertain(node.value(1))))
         w = node.build.constant(f"{name}{form}", kernel, None, error, narrow)
@@ -156,7 +159,11 @@ def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
 
 def matmul(node: Node) -> None:
     """Batched matrix product with numpy's broadcasting; of integers with requantization."""
-    codes, a, b = codes_of(node), node.tensor(0), node.tensor(1)
+    codes, blocks = codes_of(node), in_blocks(node, -2)
+    if blocks is None:
+        a, b = node.tensor(0), node.tensor(1)
+    else:
+        a, b = blocks[0], node.build.constant(*blocks[1])
     if len(a.shape) == 1:
         a = node.build.view(f"{node.out}.row", a, reshaped(1, *a.shape))
     if len(b.shape) == 1:
@@ -253,6 +260,7 @@ def _finish(
             low=codes.get("low", -math.inf),
             high=codes.get("high", math.inf),
             zero=codes.get("zero", 0),
+            block=per_block(node.build.tensors[left.tensor].dtype),
         )
     )  # fmt: skip
 

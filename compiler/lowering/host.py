@@ -21,6 +21,7 @@ from onnx import NodeProto, helper, numpy_helper
 from compiler.errors import operator_name
 from compiler.frontend.control_flow import reads
 from compiler.frontend.host_tail import TAIL, written_tail
+from compiler.frontend.microscaling import microscaling
 from compiler.frontend.operators.body import Body, PassBody, Tensor
 from compiler.frontend.operators.definitions import Table, build, defines
 from compiler.frontend.operators.functions import expression_in
@@ -32,6 +33,7 @@ from compiler.lowering.node import nest_shape
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
 from compiler.tensor_ir.rewrite import reads_of, writes_of
 from simmodel.arch.dtype import NUMPY, limits
+from simmodel.arch.element_types import MX_BITS
 
 # This compiler's own operators said in ONNX's, for a host that knows only those.
 
@@ -96,6 +98,8 @@ def standard(
         return [ir.to_proto(node)], []
     if node.op_type == TAIL:
         return written_tail(node)
+    if node.op_type in MX_BITS:
+        return [ir.to_proto(node)], []
     graph = ir.from_proto(single_node_model(node, opsets)).graph
     given, alone = {*graph.initializers}, graph[0]
     alone.name = f"{alone.outputs[0].name}.host"
@@ -138,8 +142,11 @@ def payload_of(
         versions[""] = nodes[0].version or versions[""]
     ports, read = _ports(inputs.values(), given=True)
     results, written = _ports(outputs, given=False)
+    own = {each.op_type for each in protos if each.domain == ARCHGEN}
+    versions |= dict.fromkeys([ARCHGEN] if own else [], 1)
     proto = helper.make_model(
         helper.make_graph([*read, *protos, *written], "payload", ports, results, initializers),
+        functions=[microscaling(kind, versions[""]) for kind in sorted(own)],
         opset_imports=[helper.make_opsetid(*each) for each in versions.items()], ir_version=10,
     )  # fmt: skip
     return proto.SerializeToString(), tuple(inputs)

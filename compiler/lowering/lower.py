@@ -15,7 +15,15 @@ from compiler.frontend.host_tail import SIZED
 from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.rewrite import origin_of
-from compiler.lowering import contraction, elementwise, movement, reduce, resize, rows
+from compiler.lowering import (
+    contraction,
+    elementwise,
+    microscaling,
+    movement,
+    reduce,
+    resize,
+    rows,
+)
 from compiler.lowering.elementwise import ROUNDED
 from compiler.lowering.expression import lower_expression
 from compiler.lowering.host import operations, payload_of
@@ -39,7 +47,12 @@ from simmodel.arch.lazy_array import cast
 
 TABLE: dict[str, Lowering] = Registry(
     "operator",
-    {**elementwise.TABLE, **contraction.TABLE, **reduce.TABLE, **movement.TABLE, **resize.TABLE},
+    elementwise.TABLE
+    | contraction.TABLE
+    | reduce.TABLE
+    | movement.TABLE
+    | resize.TABLE
+    | microscaling.TABLE,
 )
 """Operator type -> its lowering to nests."""
 

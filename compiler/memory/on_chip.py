@@ -38,7 +38,7 @@ from compiler.schedule.residency.buffer import (
     lowest_gap,
 )
 from compiler.tensor_ir.nest import HostNode
-from simmodel.arch.element_types import size_of
+from simmodel.arch.element_types import grain_of
 from simmodel.arch.record import Arch, Memory
 
 # Whether buffers can lie where they are said to: a check that knows nothing of who placed them.
@@ -72,7 +72,7 @@ def _misplaced(
     """Errors in the place of one buffer, of a memory of which its group has `size` bytes."""
     name, (address, pitch) = buffer.name, places[buffer.name]
     _, end = buffer.span((address, pitch))
-    grain = math.lcm(memory.alignment, size_of(buffer.dtype))
+    grain = math.lcm(memory.alignment, grain_of(buffer.dtype))
     if address % grain or pitch % grain:
         yield f"{name} at {address} every {pitch}: must be multiples of {grain} B"
     if pitch < buffer.bytes:
@@ -270,7 +270,7 @@ def _placed_in_rows(
 
 def _one_buffer(row: Sequence[TileBuffer]) -> TileBuffer:
     """One buffer for all of a row."""
-    widest = max((buffer.dtype for buffer in row), key=size_of)
+    widest = max((buffer.dtype for buffer in row), key=grain_of)
     first, last = min(b.first for b in row), max(b.last for b in row)
     return replace(row[0], bytes=row_offsets(row)[-1], dtype=widest, first=first, last=last)
 
@@ -305,7 +305,7 @@ class _OneMemory:
 
     def _grain_of(self, buffer: TileBuffer) -> int:
         memory = self.memory
-        return math.lcm(memory.alignment, min(memory.bank_width, 64), size_of(buffer.dtype))
+        return math.lcm(memory.alignment, min(memory.bank_width, 64), grain_of(buffer.dtype))
 
     def places(self, fixed: Places) -> Places:
         """Address and pitch of each buffer, beside those whose places are `fixed`."""
@@ -364,7 +364,7 @@ class _OneMemory:
 
     def _dense(self) -> Places | None:
         """Addresses without gaps: sizes are multiples of the elements' alignment."""
-        order = sorted(self.buffers, key=lambda b: (-size_of(b.dtype), -b.bytes * b.slots))
+        order = sorted(self.buffers, key=lambda b: (-grain_of(b.dtype), -b.bytes * b.slots))
         ends = list(accumulate((b.bytes * b.slots for b in order), initial=0))
         if ends[-1] > self.size:
             return None
@@ -375,7 +375,7 @@ class _OneMemory:
         items = [
             LiveRange(
                 b.name, b.bytes * b.slots, *lives.steps[b.name],
-                math.lcm(self.memory.alignment, size_of(b.dtype)),
+                math.lcm(self.memory.alignment, grain_of(b.dtype)),
             )
             for b in self.buffers
         ]  # fmt: skip

@@ -49,8 +49,8 @@ from compiler.tensor_ir.interpreter import (
     with_rows,
 )
 from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Pick, Put
-from simmodel.arch.dtype import NAMES, NUMPY
-from simmodel.arch.element_types import FLOATS
+from simmodel.arch.dtype import NAMES, NUMPY, from_blocks
+from simmodel.arch.element_types import FLOATS, per_block
 from simmodel.isa.base import encode
 from simmodel.isa.forms import elementwise_form
 
@@ -299,7 +299,11 @@ class Recomputation:
         expected = machine.tensors[name].copy()
         by = self.forms.get(name, "")
         actual = self._stored(name)
-        self.found.stored.append(StoredTensorCheck(name, actual, expected, error, by))
+        seen = (actual, expected, error)
+        if (size := per_block(NAMES[actual.dtype])) > 1:
+            wide = None if error is None else error[..., None].repeat(size, -1)
+            seen = (from_blocks(actual), from_blocks(expected), wide)
+        self.found.stored.append(StoredTensorCheck(name, *seen, by))
         machine.tensors[name][...] = actual
         machine.set_error(name, None)
 
@@ -504,6 +508,8 @@ class Recomputation:
         does not."""
         ours, theirs = self.machine.tensors[nest.tensor], self.model.tensors[nest.tensor]
         kind = NAMES[ours.dtype]
+        if per_block(kind) > 1:
+            return
         lost = ~np.isfinite(ours) & np.isfinite(theirs) if kind in FLOATS else np.zeros(1, bool)
         if not lost.any():
             return

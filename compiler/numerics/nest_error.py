@@ -28,6 +28,7 @@ import numpy as np
 from compiler.tensor_ir.arithmetic import Cut, blocks, code, encoded, function_of
 from compiler.tensor_ir.interpreter import (
     at_first,
+    by_numbers,
     centred,
     exactly,
     letters,
@@ -37,11 +38,12 @@ from compiler.tensor_ir.interpreter import (
     per_output,
     raw_move,
     real,
+    rows_of_blocks,
     within_loops,
 )
 from compiler.tensor_ir.nest import Access, Array, Nest, at
 from simmodel.arch.base import CHAINS, ENTRIES
-from simmodel.arch.dtype import NAMES, limits, real_limits
+from simmodel.arch.dtype import NAMES, limits, microscaled, real_limits
 from simmodel.arch.element_types import EPSILON
 from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction, without_repeats
@@ -135,8 +137,36 @@ def forward_error(
     """
     if tensors[nest.tensor].size == 0 or repeated(nest, tensors, errors, how):
         return None
+    if nest.reduce == "blocks":
+        return _of_blocks(nest, tensors, errors)
+    blocks = nest.block
+    nest, tensors = by_numbers(nest, tensors)
+    if blocks > 1:
+        spread = {a.tensor: e for a in nest.operands if (e := errors.get(a.tensor)) is not None}
+        errors = {**errors, **{n: e[..., None].repeat(blocks, -1) for n, e in spread.items()}}
     with np.errstate(all="ignore"):
         return _bound_in_parts(nest, tensors, errors, how)
+
+
+def _of_blocks(
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None]
+) -> Array | None:
+    """The most by which a number of each block may be off: both ends of each are rounded, with the
+    scales of the least and of the most that the largest may be."""
+    (access,) = nest.operands
+    stored = errors.get(access.tensor)
+    if stored is None:
+        return None
+    kind = NAMES[tensors[nest.tensor].dtype]
+    values, error = rows_of_blocks(nest, tensors), over_loops(stored, _unpadded(access), nest)
+    sizes, found = abs(values), np.zeros(nest.shape, np.float32)
+    middle = microscaled(values, kind)
+    for largest in ((sizes - error).max(-1).clip(0), (sizes + error).max(-1)):
+        for end in (values - error, values + error):
+            change = abs(microscaled(end, kind, largest[..., None]) - middle)
+            np.fmax(found, change.max(-1), out=found)
+    found[~np.isfinite(error).all(-1)] = np.inf
+    return found if found.any() else None
 
 
 _AT_ONCE = 1 << 22
@@ -193,7 +223,11 @@ def repeated(
     nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
 ) -> bool:
     """Whether a nest is exact, so that nothing must be evaluated."""
-    if how.unit or any(errors.get(access.tensor) is not None for access in nest.reads):
+    if any(errors.get(access.tensor) is not None for access in nest.reads):
+        return False
+    if nest.reduce == "blocks":
+        return True
+    if how.unit:
         return False
     if nest.function == "mul" and nest.reduce == "sum":
         return _of_integers(nest, tensors) and not how.integers

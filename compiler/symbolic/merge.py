@@ -291,7 +291,7 @@ class _GraphMerge:
         return replace(edge, index=tuple(index))
 
 
-_NUMBERS = ("parameters", "table", "low", "high", "scale", "zero", "sparse")
+_NUMBERS = ("parameters", "table", "low", "high", "scale", "zero", "sparse", "block")
 """Fields of a nest that do not depend on a length."""
 
 

@@ -24,10 +24,11 @@ from simmodel.arch.element_types import (
     accumulator_of,
     is_float,
     multiplies,
+    per_block,
     product_type,
     size_of,
 )
-from simmodel.arch.matrix_cycles import whole_tiles
+from simmodel.arch.matrix_cycles import tile_limits, whole_tiles
 from simmodel.arch.record import Arch
 from simmodel.isa.contraction import EXACT
 from simmodel.isa.forms import cost_of, elementwise_form
@@ -107,7 +108,8 @@ def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tupl
 def no_products(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
     """Why the array cannot multiply the operands of `nest`, or None."""
     left, right = (tensors[a.tensor].dtype for a in nest.operands)
-    if multiplies(left, right) and arch.matrix.peak(product_type(left)) > 0:
+    whole = arch.matrix.granularity != "tile" or tile_limits(arch)[0] % per_block(left) == 0
+    if multiplies(left, right) and arch.matrix.peak(product_type(left)) > 0 and whole:
         return _sums_lack(nest, tensors) if mixed(nest, tensors) else None
     types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
     return f"no {'/'.join(sorted(types))} products on the matrix engine"
@@ -148,7 +150,7 @@ def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str
     kinds = [tensors[access.tensor].dtype for access in nest.operands]
     if len({product_type(kind) for kind in kinds}) > 1:
         return f"no products of {' and '.join(kinds)} on the vector engine"
-    missing = sorted(kind for kind in kinds if not arch.vector.has(kind))
+    missing = sorted(kind for kind in kinds if not arch.vector.has(kind) or nest.block > 1)
     if missing:
         return f"the vector engine has no {', '.join(missing)}"
     if not arch.vector.product_rows:
@@ -249,7 +251,7 @@ def vector_lacks(
         return None
     if mixed(nest, tensors):
         return no_products(nest, tensors, arch) or "the vector engine has no int16 by int8 products"
-    if (form := _missing_form(nest, arch)) is not None:
+    if (form := _missing_form(nest, tensors, arch)) is not None:
         return f"{arch.name} has no {form}"
     if is_float(between_type(arch)) or not _has_real_intermediates(nest, tensors, arch):
         return None
@@ -258,9 +260,11 @@ def vector_lacks(
     return None
 
 
-def _missing_form(nest: Nest, arch: Arch) -> str | None:
+def _missing_form(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
     """A form that the vector engine lacks for a nest's own function; None: it has all."""
     form = form_of(nest)
+    if nest.reduce == "blocks" and adds_up_in_pieces(nest, tensors, arch):
+        return f"{form} of a whole block"
     wanted = [form]
     if form.startswith("vector.window.") and not slides(nest, arch):
         join = f"vector.binary.{JOINS[str(nest.reduce)]}"

@@ -34,7 +34,7 @@ from compiler.tensor_ir.nest import (
     row_major,
 )
 from simmodel.arch.dtype import NAMES, NUMPY, largest
-from simmodel.arch.element_types import is_float
+from simmodel.arch.element_types import is_float, per_block
 from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 from simmodel.isa.region import replace
 
@@ -56,7 +56,7 @@ class NestGraphBuilder:
     def stored(self, dtype: np.dtype[np.generic]) -> str:
         """Element type in memory of values of numpy type `dtype`."""
         name = NAMES[dtype]
-        return self.real if is_float(name) else name
+        return self.real if is_float(name) and per_block(name) == 1 else name
 
     def create(
         self, name: str, shape: tuple[int, ...], dtype: str, order: Sequence[int] | None = None

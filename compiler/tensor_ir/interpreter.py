@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from compiler.tensor_ir.arithmetic import code, computes_exactly, function_of
 from compiler.tensor_ir.bounds import clipped, needed
-from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Pick, Put, Tensor
-from simmodel.arch.dtype import NAMES, NUMPY, limits
-from simmodel.arch.element_types import is_float
+from compiler.tensor_ir.nest import Access, Array, Dim, Nest, NestGraph, Pick, Put, Tensor, at
+from simmodel.arch.dtype import NAMES, NUMPY, from_blocks, limits, to_blocks
+from simmodel.arch.element_types import is_float, per_block
 from simmodel.arch.lazy_array import AnyArray, cast
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
@@ -92,7 +93,8 @@ class TensorViews(Mapping[str, Array]):
         self._graph = graph
         kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
         if wide:
-            kinds = {name: "fp32" if is_float(kind) else kind for name, kind in kinds.items()}
+            real = {n for n, kind in kinds.items() if is_float(kind) and per_block(kind) == 1}
+            kinds = {name: "fp32" if name in real else kind for name, kind in kinds.items()}
         self._kinds = kinds
         self._apart = {
             name: kind
@@ -190,6 +192,10 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
     if raw_move(nest, tensors[nest.operands[0].tensor].dtype, out.dtype):
         out[...] = over_loops(tensors[nest.operands[0].tensor], nest.operands[0], nest).copy()
         return
+    if nest.reduce == "blocks":
+        out[...] = to_blocks(rows_of_blocks(nest, tensors), NAMES[out.dtype])[..., 0]
+        return
+    nest, tensors = by_numbers(nest, tensors)
     with np.errstate(all="ignore"):
         if of_whole_numbers(nest, tensors):
             out[...] = exactly(nest, tensors)
@@ -198,6 +204,23 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
     encode(values, code(nest.scale, nest.zero), out)
     if nest.table:
         out[...] = looked_up(out, *nest.table)
+
+
+def rows_of_blocks(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """What `nest` makes blocks of: the numbers of each along the last axis."""
+    (access,) = nest.operands
+    return over_loops(real(tensors[access.tensor], access), access, nest)
+
+
+def by_numbers(nest: Nest, tensors: Mapping[str, Array]) -> tuple[Nest, Mapping[str, Array]]:
+    """`nest` and its operands with numbers in the place of blocks, over which it has a loop."""
+    if nest.block == 1:
+        return nest, tensors
+    inner = at(len(nest.dims))
+    reads = tuple(replace(each, index=(*each.index, inner)) for each in nest.operands)
+    made = {each.tensor: from_blocks(tensors[each.tensor]) for each in nest.operands}
+    dims = (*nest.dims, Dim("block", nest.block))
+    return replace(nest, dims=dims, operands=reads, block=1), {**tensors, **made}
 
 
 def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:

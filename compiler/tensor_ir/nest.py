@@ -119,6 +119,8 @@ class Nest:
     """By the byte of an 8-bit result, the one that is stored in its place."""
     uncertain: tuple[float, ...] = field(default=(), compare=False)
     """Of a look-up, by entry: its error relative to other implementations."""
+    block: int = 1
+    """Numbers in each element of the operands of a product, and steps of its reduction at once."""
     sparse: int = 1
     """One of so many products counts: the others have zero weights that are no weights of the
     model."""
@@ -187,7 +189,7 @@ class Nest:
         """Multiply-accumulates; 0 unless it is a sum of products."""
         if self.function != "mul" or self.reduce != "sum":
             return 0
-        return math.prod(dim.extent for dim in self.dims)
+        return math.prod(dim.extent for dim in self.dims) * self.block
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ _TOKEN = re.compile(
 _RESERVED = frozenset(
     {"graph", "buffer", "tensor", "constant", "input", "output", "host", "clip", "over", "of",
      "inf", "nan", "pad", "scale", "zero", "origin", "kind", "composite",
-     "sparse", "picks", "puts", "put", "into", "by", "along", "blocks"}
+     "sparse", "block", "picks", "puts", "put", "into", "by", "along", "blocks"}
 )  # fmt: skip
 
 
@@ -116,6 +116,7 @@ def _nest(nest: Nest) -> str:
     value += f" looked up in ({_list(nest.table)})" if nest.table else ""
     value += _source(nest.origin, nest.kind, nest.composite)
     value += f" sparse {nest.sparse}" if nest.sparse > 1 else ""
+    value += f" block {nest.block}" if nest.block > 1 else ""
     return f"{spelled(nest.tensor)}[{', '.join(loops[: nest.rank])}] = {value}"
 
 

@@ -36,13 +36,16 @@ Names = Annotated[
 
 
 ElementType = Literal["int8", "fp16", "bf16", "fp32", "int16"]
+BlockType = Literal["mxfp8", "mxfp6", "mxfp4", "mxint8", "bfp8"]
 RateType = Literal[
     ElementType, "int8_2of4", "fp16_2of4", "bf16_2of4", "fp16_mxfp8", "fp16_mxfp6", "fp16_mxfp4",
-    "fp16_mxint8", "bf16_mxfp8", "bf16_mxfp6", "bf16_mxfp4", "bf16_mxint8",
+    "fp16_mxint8", "bf16_mxfp8", "bf16_mxfp6", "bf16_mxfp4", "bf16_mxint8", "fp16_bfp8",
+    "bf16_bfp8", BlockType,
 ]  # fmt: skip
 StorageType = Literal[
-    "int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32", "int4", "uint4", "fp8e4m3", "fp8e5m2"
-]
+    "int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32", "int4", "uint4", "fp8e4m3",
+    "fp8e5m2", BlockType,
+]  # fmt: skip
 NarrowType = Literal["int4", "uint4", "int8", "uint8", "fp8e4m3", "fp8e5m2"]
 MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators", "flash"]
 OFF_CHIP = ("dram", "flash")

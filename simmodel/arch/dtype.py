@@ -14,6 +14,7 @@ from simmodel.arch.element_types import (
     COMPRESSED,
     MX,
     MX_BITS,
+    MX_BLOCK,
     PACKED,
     SIZES,
     SPARSE,
@@ -36,6 +37,7 @@ NUMPY: dict[str, np.dtype] = {
     }.items()
 }  # fmt: skip
 NUMPY |= {name: np.dtype(f"V{SIZES[name]}") for name in COMPRESSED}  # `per_item` of them
+NUMPY |= {name: np.dtype([(name, np.uint8, (SIZES[name],))]) for name in MX_BITS}  # a block
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 
 
@@ -107,30 +109,34 @@ def _decompressed(raw: Array, base: np.dtype[Any]) -> Array:
     return fours.reshape(*raw.shape[:-1], -1)
 
 
-# Microscaling formats (Open Compute Project, MX specification 1.0, 5 and 6.3): the byte behind 32
-# numbers is the exponent of their scale and 127; a scale is the power of two in the largest, over
-# that of the largest number of the element type, which is the limit of what is rounded to it.
+# Microscaling formats (Open Compute Project, MX specification 1.0, 5 and 6.3): the byte behind the
+# numbers of a block is the exponent of their scale and 127; a scale is the power of two in the
+# largest, over that of the largest number of the element type, which is the limit of what is
+# rounded to it. Block floating point of Tenstorrent (bfp8) has 16 signs and magnitudes of 7 bits.
 
 _ELEMENTS: dict[str, tuple[Any, int, float]] = {
     "mxfp8": (ml_dtypes.float8_e4m3fn, 8, 448), "mxfp6": (ml_dtypes.float6_e2m3fn, 2, 7.5),
     "mxfp4": (ml_dtypes.float4_e2m1fn, 2, 6), "mxint8": (np.int8, 6, 127),
+    "bfp8": (np.int8, 6, 127),
 }  # fmt: skip
 """Format -> element type, exponent of its largest number, and that number; of int8 in 64ths."""
 
 
-def microscaled(values: Array, kind: str) -> Array:
+def microscaled(values: Array, kind: str, largest: Array | None = None) -> Array:
     """The numbers of microscaling format `kind` next to `values`, whole blocks along the last axis,
-    in fp32."""
-    numbers, power = _scaled(values, kind)
+    in fp32; scales are those of the `largest` of each block, or of `values`."""
+    numbers, power = _scaled(values, kind, largest)
     made: Array = numbers.astype(np.float32) * _power_of_2(power)
     return made.reshape(values.shape)
 
 
-def _scaled(values: Array, kind: str) -> tuple[Array, Array]:
-    """Numbers of the element type, 32 in a row, and the exponent of their scale."""
+def _scaled(values: Array, kind: str, largest: Array | None = None) -> tuple[Array, Array]:
+    """Numbers of the element type, a block in a row, and the exponent of their scale."""
     element, top, most = _ELEMENTS[kind]
-    blocks = values.astype(np.float32, copy=False).reshape(*values.shape[:-1], -1, 32)
-    power = np.frexp(abs(blocks).max(-1, keepdims=True, initial=0))[1] - 1 - top
+    shape = *values.shape[:-1], values.shape[-1] // MX_BLOCK[kind], MX_BLOCK[kind]
+    blocks = values.astype(np.float32, copy=False).reshape(shape)
+    sizes = abs(blocks).max(-1, initial=0) if largest is None else largest
+    power = np.frexp(sizes[..., None])[1] - 1 - top
     power = np.clip(power, -127, 127)
     steps = np.clip(blocks * _power_of_2(-power), -most, most)
     return (np.rint(steps, out=steps) if element is np.int8 else steps).astype(element), power
@@ -143,7 +149,7 @@ def _power_of_2(power: Array) -> Array:
 
 def _encoded(values: Array, kind: str) -> Array:
     numbers, power = _scaled(values, kind)
-    fours = numbers.view(np.uint8).reshape(*numbers.shape[:-1], 8, 4).astype("<u4")
+    fours = numbers.view(np.uint8).reshape(*numbers.shape[:-1], -1, 4).astype("<u4")
     joined = (fours << MX_BITS[kind] * _FOUR).sum(-1, dtype="<u4")[..., None].view(np.uint8)
     packed = joined[..., : MX_BITS[kind] // 2].reshape(*power.shape[:-1], -1)
     flat = np.concatenate([packed, (power + 127).astype(np.uint8)], -1)
@@ -152,13 +158,26 @@ def _encoded(values: Array, kind: str) -> Array:
 
 def _decoded(raw: Array, kind: str) -> Array:
     bits = MX_BITS[kind]
-    items = raw.reshape(*raw.shape[:-1], -1, 4 * bits + 1)
-    joined = np.zeros((*items.shape[:-1], 8, 4), np.uint8)
-    joined[..., : bits // 2] = items[..., :-1].reshape(*items.shape[:-1], 8, -1)
+    fours = MX_BLOCK[kind] // 4
+    items = raw.reshape(*raw.shape[:-1], -1, fours * bits // 2 + 1)
+    joined = np.zeros((*items.shape[:-1], fours, 4), np.uint8)
+    joined[..., : bits // 2] = items[..., :-1].reshape(*items.shape[:-1], fours, -1)
     codes = (joined.view("<u4") >> bits * _FOUR & (1 << bits) - 1).astype(np.uint8)
-    numbers = codes.reshape(*items.shape[:-1], 32).view(_ELEMENTS[kind][0]).astype(np.float32)
+    numbers = codes.reshape(*items.shape[:-1], -1).view(_ELEMENTS[kind][0]).astype(np.float32)
     made: Array = numbers * _power_of_2(items[..., -1:].astype(np.int32) - 127)
     return made.reshape(*raw.shape[:-1], -1)
+
+
+def to_blocks(values: Array, kind: str) -> Array:
+    """`values`, whole blocks along the last axis, as elements of the block type `kind`."""
+    raw, made = _encoded(values, kind), NUMPY[kind]
+    return raw.reshape(*values.shape[:-1], -1, made.itemsize).view(made)[..., 0]
+
+
+def from_blocks(blocks: Array) -> Array:
+    """The numbers of elements of a block type, in fp32, with an axis for those of a block."""
+    kind = NAMES[blocks.dtype]
+    return _decoded(np.ascontiguousarray(blocks[kind]), kind)
 
 
 _FOUR = np.arange(4, dtype="<u4")

@@ -12,9 +12,12 @@ from __future__ import annotations
 SPARSE = {f"{base}_2of4": base for base in ("int8", "fp16", "bf16")}
 """Types of weights of which at most two in four along the reduction are not 0, and the types of
 what is left of them: of eight, memory holds four and a byte of their places."""
-MX_BITS = {"mxfp8": 8, "mxfp6": 6, "mxfp4": 4, "mxint8": 8}
-"""Microscaling formats of the Open Compute Project, and the bits of a number: 32 numbers along the
-reduction (E4M3, E2M3, E2M1, int8) share a power of two, which has a byte."""
+MX_BITS = {"mxfp8": 8, "mxfp6": 6, "mxfp4": 4, "mxint8": 8, "bfp8": 8}
+"""Microscaling formats of the Open Compute Project and block floating point, and the bits of a
+number (E4M3, E2M3, E2M1, int8, int8): those of a block along the reduction share a power of two,
+which has a byte. Each is a type of its own too, whose element in memory is a block."""
+MX_BLOCK = dict.fromkeys(MX_BITS, 32) | {"bfp8": 16}
+"""Numbers in a block of each."""
 MX = {f"{base}_{kind}": base for kind in MX_BITS for base in ("fp16", "bf16")}
 """Types of weights in such a format, and the types that the array multiplies them as."""
 WINOGRAD = {f"{base}_winograd{n}": (base, n) for base in ("int8", "int16") for n in (2, 4)}
@@ -28,11 +31,14 @@ SIZES = {
     "uint64": 8, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int4": 1, "uint4": 1, "fp8e4m3": 1,
     "fp8e5m2": 1, "int2": 1, "uint2": 1, "fp8e4m3fnuz": 1, "fp8e5m2fnuz": 1, "fp8e8m0": 1,
     "fp4e2m1": 1, "int8_2of4": 5, "fp16_2of4": 9, "bf16_2of4": 9,
-    **{name: 4 * MX_BITS[name.partition("_")[2]] + 1 for name in MX},
+    **{
+        name: MX_BITS[kind] * MX_BLOCK[kind] // 8 + 1
+        for name in (*MX, *MX_BITS) for kind in (name.rpartition("_")[2],)
+    },
 }  # fmt: skip
 """Bytes of one element; of types of which several lie together, of those: 1 of types below a
 byte."""
-FLOATS = frozenset(name for name in SIZES if name.startswith(("fp", "bf")))
+FLOATS = frozenset(name for name in SIZES if name.startswith(("fp", "bf16", *MX_BITS)))
 EPSILON = {
     "fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53,
     "fp8e4m3": 2.0**-4, "fp8e5m2": 2.0**-3, "fp8e4m3fnuz": 2.0**-4, "fp8e5m2fnuz": 2.0**-3,
@@ -64,7 +70,19 @@ def size_of(name: str) -> int:
 
 def per_item(name: str) -> int:
     """Elements of type `name` that lie together in `size_of` bytes of memory."""
-    return 2 if name in PACKED else 8 if name in SPARSE else 32 if name in MX else 1
+    if name in MX:
+        return MX_BLOCK[name.partition("_")[2]]
+    return 2 if name in PACKED else 8 if name in SPARSE else 1
+
+
+def per_block(name: str) -> int:
+    """Numbers in each element of type `name`: of a microscaling format those of a block."""
+    return MX_BLOCK.get(name, 1)
+
+
+def grain_of(name: str) -> int:
+    """What addresses of elements of type `name` are multiples of: a block begins at any byte."""
+    return SIZES[name] if per_block(name) == 1 else 1
 
 
 def bytes_for(name: str, elements: int) -> int:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from simmodel.arch.element_types import WINOGRAD
+from simmodel.arch.element_types import WINOGRAD, per_block
 from simmodel.arch.record import Arch, Matrix
 
 
-def tile_limits(arch: Arch) -> tuple[int, int]:
-    """Largest reduction and output channels of one array-sized tile."""
+def tile_limits(arch: Arch, dtype: str = "") -> tuple[int, int]:
+    """Largest reduction, in elements of `dtype`, and output channels of one array-sized tile."""
     engine = arch.matrix
-    return (engine.depth if engine.kind == "cube" else engine.rows), engine.cols
+    rows = engine.depth if engine.kind == "cube" else engine.rows
+    return rows // per_block(dtype), engine.cols
 
 
 def _ceil(a: Any, b: Any) -> Any:
@@ -30,14 +31,16 @@ def product_cycles(
     times into the same result; without the engine's start-up.
 
     Args:
-        m, n, k: output pixels, output channels, reduction length of each position. By Winograd,
-            pixels of whole tiles (`whole_tiles`) and all nine positions.
+        m, n, k: output pixels, output channels, reduction length of each position, in elements of
+            `dtype`, which may be blocks. By Winograd, pixels of whole tiles (`whole_tiles`) and all
+            nine positions.
         positions: kernel positions; packed into the reduction axis where the engine can
             (`im2col`), else each pays its own folds.
         behind: right behind another product: where folds overlap, those of neighbours do as well.
     """
     base, outputs = WINOGRAD.get(dtype, (dtype, 0))
     rate = next((r for t, r in matrix.rate.items() if t == base), 1.0)
+    k = k * per_block(dtype)
     if outputs:
         m, k, positions = _ceil(m, outputs**2), k * positions // 9, (outputs + 2) ** 2
     elif matrix.im2col:

@@ -232,7 +232,8 @@ class Matrix(FrozenModel):
     activations of 16 bits by weights of 8. int8_2of4, fp16_2of4, bf16_2of4: by constant weights of
     which at most two in four along the reduction are not 0, those that are multiplied by 0 counted;
     memories hold two values and their places for four. fp16_mxfp4 and the like (mxfp8, mxfp6,
-    mxint8; bf16): by constant weights in a microscaling format, 32 of which share a scale."""
+    mxint8, bfp8; bf16): by constant weights in a microscaling format, 32 of which share a scale, of
+    bfp8 16. mxfp4 and the like alone: of activations and weights that are both in it."""
     units: PositiveInt = 1
     """Engines of this kind in each core, all alike, each with a queue of its own; they share the
     work of a tile."""
@@ -315,7 +316,7 @@ class LaneEngine(FrozenModel):
     """Element types that it reads and writes; with them come bool, as bytes, and unsigned ones of
     16 and 32 bits; with int32 also int64 and uint64, which take two lanes each. Integers among
     themselves are computed exactly, all else in fp32. Of types below a byte two elements share
-    one."""
+    one. It makes blocks of mxfp8 and the like of real values, which products read."""
     cost: VectorCost = VectorCost()
     startup: Delay = NO_DELAY
     rank: Annotated[int, Field(ge=1, le=3)] = 3

@@ -191,7 +191,10 @@ class ConstantFill(Instruction):
 
     def execute(self, view: View) -> None:
         target = view(self.dst)
-        target[...] = np.asarray(self.value).astype(target.dtype)
+        value = np.asarray(self.value)  # of blocks, zeros alone
+        target[...] = (
+            np.zeros((), target.dtype) if target.dtype.fields else value.astype(target.dtype)
+        )
 
 
 def granule(arch: Arch, role: str) -> int:

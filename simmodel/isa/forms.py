@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from simmodel.arch.base import CHAINS
+from simmodel.arch.element_types import per_block
 from simmodel.arch.record import Arch
 from simmodel.isa import INSTRUCTIONS, Instruction
 from simmodel.isa.copy import Indirect
@@ -117,6 +118,8 @@ def absent(form: Form, arch: Arch) -> str | None:
     removable = form.engine in ("vector", "scalar") or issubclass(form.kind, Indirect)
     if removable and not arch.isa.has(form.name):
         return "isa.chains" if form.name.rpartition(".")[2] in CHAINS else "isa.without"
+    if form.name.endswith(".blocks") and not any(per_block(t) > 1 for t in arch.vector.types):
+        return "vector.types"
     if form.name.endswith(".lookup") and (form.engine == "scalar" or arch.vector.table is None):
         return "vector.table: null"
     if issubclass(form.kind, Window) and not arch.vector.window:

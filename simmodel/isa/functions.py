@@ -439,5 +439,9 @@ REDUCE: dict[str, Function] = Registry(
     },
 )
 
+BLOCKS = _real("multiply", lambda values, **_: values)
+"""Numbers of a block and their scale, in the block type of the result (`to_blocks`): which each
+number is to be divided by follows from all, so nothing joins pieces."""
+
 JOINS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """The function of two operands with which pieces of a reduction are joined."""

@@ -20,8 +20,14 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from simmodel.arch.base import ENTRIES
-from simmodel.arch.dtype import Array
-from simmodel.arch.element_types import WINOGRAD, accumulator_of, is_float, product_type
+from simmodel.arch.dtype import Array, from_blocks
+from simmodel.arch.element_types import (
+    WINOGRAD,
+    accumulator_of,
+    is_float,
+    per_block,
+    product_type,
+)
 from simmodel.arch.matrix_cycles import (
     depthwise_cycles,
     product_cycles,
@@ -47,6 +53,7 @@ from simmodel.isa.operand_rules import (
     multiplied,
     ordered,
     shaped,
+    single,
     typed,
     windowed,
 )
@@ -115,7 +122,8 @@ class MatrixInstruction(Instruction):
 
     @abstractmethod
     def extents(self) -> tuple[int, int, int, int]:
-        """Output pixels, output channels, reduction length per kernel position, positions."""
+        """Output pixels, output channels, reduction length per kernel position in elements, which
+        may be blocks, positions."""
 
     def windowed(self, a: Array) -> Array:
         """The left operand, of convolutions its windows."""
@@ -167,7 +175,7 @@ class MatrixInstruction(Instruction):
 
     def macs(self) -> int:
         m, n, k, positions = self.extents()
-        return m * n * k * positions
+        return m * n * k * positions * per_block(self.a.dtype)
 
     def cycles_at_peak(self, arch: Arch) -> float:
         """Cycles of one array for its multiply-accumulates at the rate of their type; 0 without."""
@@ -175,7 +183,7 @@ class MatrixInstruction(Instruction):
         return self.macs() / peak if peak else 0.0
 
     def execute(self, view: View) -> None:
-        total = self.sums(centred(view(self.a), self.a), centred(view(self.w), self.w))
+        total = self.sums(centred(view(self.a), self.a), centred(view(self.w), self.w, -2))
         exact = np.float32 if is_float(self.a.dtype) else np.float64
         total = total.astype(exact, copy=False)
         if self.partial is not None:
@@ -220,8 +228,11 @@ class MatrixInstruction(Instruction):
         return None
 
 
-def centred(raw: Array, operand: Operand) -> Array:
-    """Raw values less the zero point of `operand`."""
+def centred(raw: Array, operand: Operand, channels: int = -1) -> Array:
+    """Raw values less the zero point of `operand`; numbers of blocks along the axis `channels`."""
+    if per_block(operand.dtype) > 1:
+        rows = np.moveaxis(from_blocks(raw), -1, channels)
+        return rows.reshape(*raw.shape[:channels], -1, *raw.shape[channels:][1:])
     return raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero
 
 
@@ -259,7 +270,7 @@ class Tile(Gemm):
 
     def unencodable(self, arch: Arch) -> str | None:
         _, n, k, _ = self.extents()
-        rows, cols = tile_limits(arch)
+        rows, cols = tile_limits(arch, self.a.dtype)
         if k > rows or n > cols:
             return f"a tile covers at most {rows} x {cols} weights"
         return super().unencodable(arch)
@@ -393,6 +404,10 @@ class DepthwiseConv(Windowed):
 
     MNEMONIC: ClassVar[str] = "matrix.depthwise"
     AXES: ClassVar[dict[str, str]] = {"dst": "byxc", "a": "bhwc", "w": "ijc"}
+
+    def contract(self) -> Breaches:
+        yield from super().contract()
+        yield from single(self.a.dtype)
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c = self.w.shape[-3:]

@@ -22,6 +22,7 @@ from simmodel.arch.element_types import (
     accumulator_of,
     is_float,
     multiplies,
+    per_block,
 )
 from simmodel.isa.region import Address, Operand, Terms
 
@@ -117,6 +118,12 @@ def multiplied(a: Operand, w: Operand, **sums: Operand | None) -> Breaches:
         yield from typed(name, operand, accumulator_of(a.dtype))
 
 
+def single(dtype: str) -> Breaches:
+    """A block type where numbers are worked on one by one."""
+    if per_block(dtype) > 1:
+        yield "type", f"blocks of {dtype}, which only a matrix product multiplies"
+
+
 def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:
     """An operand whose element type is none of those `expected`."""
     if operand is not None and operand.dtype not in expected:
@@ -166,6 +173,8 @@ def shares_bytes(operand: Operand, *, repeated: bool = False) -> bool:
 
 def storable(name: str, value: float, dtype: str) -> Breaches:
     """A raw value that `dtype` cannot represent."""
+    if per_block(dtype) > 1 and value != 0:
+        yield "parameter", f"{name} {value} of {dtype}, expected 0"
     if is_float(dtype):
         return
     low, high = limits(dtype)

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from simmodel.arch.element_types import per_item, size_of
+from simmodel.arch.element_types import grain_of, per_item, size_of
 
 if TYPE_CHECKING:
     from functools import cached_property as cached_property
@@ -208,6 +208,11 @@ class Operand:
     def unit(self) -> int:
         """The stride of elements without gaps."""
         return self.itemsize if self.per_item == 1 else 1
+
+    @cached_property
+    def grain(self) -> int:
+        """Bytes that its address is a multiple of."""
+        return grain_of(self.dtype) if self.per_item == 1 else 1
 
     @cached_property
     def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from simmodel.arch.dtype import Array
-from simmodel.arch.element_types import is_float, product_type
+from simmodel.arch.dtype import Array, to_blocks
+from simmodel.arch.element_types import is_float, per_block, product_type
 from simmodel.arch.record import Arch, FunctionEngine
 from simmodel.isa.base import (
     ConstantFill,
@@ -33,6 +33,7 @@ from simmodel.isa.base import (
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import (
     BINARY,
+    BLOCKS,
     JOINS,
     REDUCE,
     TERNARY,
@@ -51,6 +52,7 @@ from simmodel.isa.operand_rules import (
     multiplied,
     ordered,
     shaped,
+    single,
     windowed,
 )
 from simmodel.isa.region import Operand, cached_property, merge_dimensions, walk
@@ -93,8 +95,9 @@ class VectorFamily(Instruction):
         return (*walked[:-1], walked[-1] // row, row)
 
     def widest(self) -> int:
-        """Bytes of the largest element that takes a lane."""
-        return max(operand.itemsize for operand in self.operands())
+        """Bytes of the largest element that takes a lane: none is a block."""
+        sizes = (o.itemsize for o in self.operands() if per_block(o.dtype) == 1)
+        return max(sizes, default=1)
 
     def cycles(self, arch: Arch) -> int:
         """Each innermost row fills whole vectors of lanes, at the form's factor for each."""
@@ -169,6 +172,9 @@ class VectorInstruction(VectorFamily):
         yield from check_function(self.function, self.TABLE)
         yield from ordered(self.low, self.high)
         yield from distinct(self.dst)
+        blocks = next((o.dtype for o in self.reads() if per_block(o.dtype) > 1), self.dst.dtype)
+        if self.function not in ("move", "blocks") or blocks != self.dst.dtype:
+            yield from single(blocks)
         if self.function in self.TABLE and self.definition().bits and not self.exact:
             kinds = ", ".join(operand.dtype for operand in (self.dst, *self.reads()))
             yield "type", f"{self.function} of {kinds}, expected integers without a scale"
@@ -269,7 +275,7 @@ class Reduce(VectorInstruction):
     """dst = function over the dimensions in which dst has extent 1 and a has more."""
 
     MNEMONIC: ClassVar[str] = "vector.reduce"
-    TABLE: ClassVar[dict[str, Function]] = REDUCE
+    TABLE: ClassVar[dict[str, Function]] = REDUCE | {"blocks": BLOCKS}
 
     a: Operand
     partial: Operand | None = None
@@ -283,15 +289,30 @@ class Reduce(VectorInstruction):
             m not in (1, n) for n, m in zip(outer, inner, strict=True)
         ):
             yield "shape", f"dst {inner} of a {outer}, expected its extents or 1"
+            return
+        size, count = per_block(self.dst.dtype), math.prod(outer[axis] for axis in self._axes)
+        if (self.function == "blocks") != (size > 1) or (size > 1 and count != size):
+            yield "type", f"{self.function} of {count} numbers into {self.dst.dtype}"
+        if size > 1 and (self.partial is not None or not self.low == -self.high == -math.inf):
+            yield "parameter", f"blocks of {self.dst.dtype} are neither joined nor clipped"
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        """Those over which it reduces."""
+        pairs = zip(self.a.shape, self.dst.shape, strict=True)
+        return tuple(i for i, (n, m) in enumerate(pairs) if n > 1 and m == 1)
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.a, self.dst))
 
     def execute(self, view: View) -> None:
-        pairs = zip(self.a.shape, self.dst.shape, strict=True)
-        axes = tuple(i for i, (n, m) in enumerate(pairs) if n > 1 and m == 1)
         seen, *earlier = self.operand_values(view, *self.reads())
-        values = self.definition().apply(seen, axis=axes, keepdims=True)
+        if self.function == "blocks":
+            rows = np.moveaxis(seen, self._axes, range(-len(self._axes), 0))
+            blocks = to_blocks(rows.reshape(*self.dst.shape, -1), self.dst.dtype)
+            view(self.dst)[...] = blocks[..., 0]
+            return
+        values = self.definition().apply(seen, axis=self._axes, keepdims=True)
         for each in earlier:
             values = BINARY[JOINS[self.function]].apply(values, each)
         self.store(values, view)
@@ -393,6 +414,7 @@ class Product(VectorFamily):
             elif any(n not in (1, m) for n, m in zip(operand.shape, extents, strict=True)):
                 yield "shape", f"{name} {operand.shape}, expected extents of {extents} or 1"
         yield from multiplied(self.a, self.w, dst=self.dst, partial=self.partial)
+        yield from single(self.a.dtype)
         yield from distinct(self.dst)
 
     def cost(self) -> str:

@@ -162,7 +162,7 @@ def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
     table, sizes = line.operands, _sizes(arch)
     if not len(table.kind):
         return
-    kinds = [(kind.unit, sizes.get(kind.memory, 0), _uneven(kind)) for kind, _ in table.kinds]
+    kinds = [(kind.grain, sizes.get(kind.memory, 0), _uneven(kind)) for kind, _ in table.kinds]
     item, room, uneven = np.array(kinds, np.int64)[table.kind].T
     low, high = table.reaches
     odd = np.maximum.reduceat(table.address % np.repeat(item, table.counts), table.starts)
@@ -172,7 +172,7 @@ def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
         for message in _outside(kind.memory, int(low[number]), int(high[number]), sizes):
             yield found_at(line.program, "range", message, core, site.instruction)
         if odd[number]:
-            message = f"{kind.memory} address is no multiple of {kind.unit}"
+            message = f"{kind.memory} address is no multiple of {kind.grain}"
             yield found_at(line.program, "alignment", message, core, site.instruction)
 
 

@@ -17,10 +17,10 @@ from onnx import numpy_helper
 import archgen
 from archgen.models.errors import ModelError
 from archgen.models.load import open_model
-from archgen.models.weights import fold_batch_norms, round_weights
+from archgen.models.weights import fold_batch_norms, round_operands
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.dtype import holds, microscaled, pack, unpack
-from simmodel.arch.element_types import MX_BITS
+from simmodel.arch.element_types import MX_BITS, MX_BLOCK
 from simmodel.arch.record import Arch
 
 RATE = {"fp16": 0.5, "int8": 1.0} | {f"fp16_{kind}": 0.5 for kind in MX_BITS}
@@ -36,12 +36,13 @@ def test_numbers_of_each_format_by_hand() -> None:
         "mxfp4": [4, -4, 3, 1.5, 0.5, 0], "mxfp6": [5, -4.5, 2.5, 1.25, 0.25, 0],
         "mxfp8": [5, -4.5, 2.5, 1.25, 0.3125, 0.0390625],
         "mxint8": [5, -4.3125, 2.625, 1.3125, 0.3125, 0.0625],
+        "bfp8": [5, -4.3125, 2.625, 1.3125, 0.3125, 0.0625],
     }  # fmt: skip
-    sizes = {"mxfp4": 17, "mxfp6": 25, "mxfp8": 33, "mxint8": 33}
+    sizes = {"mxfp4": 17, "mxfp6": 25, "mxfp8": 33, "mxint8": 33, "bfp8": 17}
     for kind, numbers in wanted.items():
-        raw = pack(values, f"fp16_{kind}")
+        raw = pack(values[: MX_BLOCK[kind]], f"fp16_{kind}")
         assert raw.shape == (sizes[kind],)
-        assert raw[-1] == 127 + {"mxfp8": -6, "mxint8": -4}.get(kind, 0)
+        assert raw[-1] == 127 + {"mxfp8": -6, "mxint8": -4, "bfp8": -4}.get(kind, 0)
         np.testing.assert_array_equal(unpack(raw, f"fp16_{kind}", 6), numbers)
 
 
@@ -53,9 +54,9 @@ def test_rounded_numbers_stay(kind: str) -> None:
     np.testing.assert_array_equal(microscaled(rounded, kind), rounded)
     assert holds(f"bf16_{kind}", rounded.astype(ml_dtypes.bfloat16), 1)
     assert holds(f"fp16_{kind}", rounded.astype(np.float16), 1)
-    assert not holds(f"fp16_{kind}", values, 1) and not holds(f"fp16_{kind}", rounded[:, :48], 1)
-    most = {"mxfp8": 8, "mxfp6": 16, "mxfp4": 4, "mxint8": 64}[kind]
-    largest = np.abs(values).reshape(7, 3, 32).max(-1).repeat(32, -1)
+    assert not holds(f"fp16_{kind}", values, 1) and not holds(f"fp16_{kind}", rounded[:, :40], 1)
+    most = {"mxfp8": 8, "mxfp6": 16, "mxfp4": 4, "mxint8": 64, "bfp8": 64}[kind]
+    largest = np.abs(values).reshape(7, -1, MX_BLOCK[kind]).max(-1).repeat(MX_BLOCK[kind], -1)
     assert (np.abs(rounded - values) <= largest / most).all()
 
 
@@ -95,7 +96,8 @@ MACHINES = reading_compressed(RATE, ("fp16", "int8"), rows=32, room=16384)
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_networks_have_right_answers(name: str) -> None:
-    for model, kind in ((network("mxfp4"), "mxfp4"), (convolutions("mxfp6"), "mxfp6")):
+    formats = ((network, "mxfp4"), (convolutions, "mxfp6"), (network, "bfp8"))
+    for model, kind in ((made(kind), kind) for made, kind in formats):
         assert weight_types(check(model, MACHINES[name], "fp16")) == {f"fp16_{kind}"}
 
 
@@ -197,5 +199,5 @@ def test_weights_are_rounded_with_the_normalization_behind_them() -> None:
     assert "BatchNormalization" not in {node.op_type for node in folded.graph.node}
     (values,) = reference(folded, feeds).values()
     np.testing.assert_allclose(values, wanted, 1e-4, 1e-4)
-    round_weights(model.graph, "mxfp8")
+    round_operands(model, {"weights": "mxfp8"})
     assert weight_types(check(model, MACHINES["conv"], "fp16")) == {"fp16_mxfp8"}

@@ -16,7 +16,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Facts
 from compiler.tensor_ir.nest import dense
-from simmodel.arch.element_types import size_of
+from simmodel.arch.element_types import grain_of, size_of
 from simmodel.arch.record import Arch
 
 Place = tuple[int, int]
@@ -85,7 +85,7 @@ class BufferList:
         """A buffer whose slots are multiples of what its memory and its elements ask for, of `room`
         bytes where more than its elements lies there for a time; it gets a number behind its name
         where that is taken."""
-        grain = math.lcm(self.arch.memories.on_chip()[role].alignment, size_of(dtype))
+        grain = math.lcm(self.arch.memories.on_chip()[role].alignment, grain_of(dtype))
         needed = math.prod(shape) * size_of(dtype) if room is None else room
         own, number = name, 0
         while own in self.buffers:

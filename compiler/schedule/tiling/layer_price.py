@@ -237,7 +237,7 @@ class TilingProblem:
         loop = kernel_rows(self.layer.head, matrix) if self.on_array else None
         if loop is None or self.loads_input or not self.loads_weights or matrix.weights == "local":
             return None
-        deep, wide = tile_limits(self.arch)
+        deep, wide = tile_limits(self.arch, self.weight.dtype)
         k, n = self.extent(self.found.k), self.extent(self.found.col)
         full = self.taps * min(k, deep) * min(n, wide) * size_of(self.weight.dtype)
         size = self.arch.memories.on_chip()[matrix.weights].size
