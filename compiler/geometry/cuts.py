@@ -170,6 +170,17 @@ def split_channels(group: Group) -> int | None:
     return axis if all(_splits_at(layer, axis, group) for layer in group.layers) else None
 
 
+def tiled_channels(group: Group) -> int | None:
+    """The channel axis, if tiles may move along it as well: products side by side, each tile with
+    weights of its own, so that what passes between their layers need not be there as a whole.
+
+        for channels in steps of 256: {up; gate, silu, times up}
+    """
+    axis = split_channels(group)
+    products = any(layer.product for layer in group.layers)
+    return axis if products and len(group.layers) > 1 and axis not in shared_axes(group) else None
+
+
 def channels_of(group: Group, parts: Sequence[Box]) -> int | None:
     """The channel axis of the results, if cores split it."""
     axis = split_channels(group)
