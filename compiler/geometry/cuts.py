@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from compiler.geometry.boxes import group_needs
+from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box, volume
@@ -280,3 +281,20 @@ def telling(parts: Sequence[Box]) -> tuple[int, ...]:
     middle = len(parts) // 2
     inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
     return 0, inside
+
+
+def axes_without_halo(
+    group: Group, parts: Sequence[Box], traces: Sequence[TileTrace]
+) -> frozenset[int]:
+    """Axes of the last result along which all layers compute just the positions of a core's part,
+    such as tokens: `traces` are of the parts that are `telling`."""
+    shares = [
+        (parts[number], traced.share(position, layer.result.name))
+        for number, traced in zip(telling(parts), traces, strict=True)
+        for position, layer in enumerate(group.layers)
+    ]
+    return frozenset(
+        d
+        for d in range(len(parts[0]))
+        if all(own is None or own[d : d + 1] == part[d : d + 1] for part, own in shares)
+    )

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
 from compiler.cost.transfer import Path, Transfer
-from compiler.geometry.cuts import channels_of, telling, tiled_channels
+from compiler.geometry.cuts import axes_without_halo, channels_of, telling, tiled_channels
 from compiler.geometry.tile_trace import (
     Repeat,
     TileStep,
@@ -333,25 +333,11 @@ class _Candidate:
     @cached_property
     def cores(self) -> Cores:
         """Those that work."""
-        parts, looped = self.schedule.parts, bool(self.schedule.loops)
-        same = {0, self.channels, *self._without_halo} - {None}
-        return Cores.of_group(parts, same, self.pricer.way, looped=looped)
-
-    @cached_property
-    def _without_halo(self) -> list[int]:
-        """Axes of the last result along which all layers compute the positions of a core's part,
-        such as tokens."""
         pricer, parts, loops = self.pricer, self.schedule.parts, self.schedule.loops
-        shares = [
-            (parts[number], walked.share(position, layer.result.name))
-            for number, walked in zip(telling(parts), pricer.traces(parts, loops), strict=True)
-            for position, layer in enumerate(pricer.group.layers)
-        ]
-        return [
-            d
-            for d in range(len(parts[0]))
-            if all(own is None or own[d : d + 1] == part[d : d + 1] for part, own in shares)
-        ]
+        same = {0} if self.channels is None else {0, self.channels}
+        if pricer.way is not None and len(parts) > 1:
+            same |= axes_without_halo(pricer.group, parts, pricer.traces(parts, loops))
+        return Cores.of_group(parts, same, pricer.way, looped=bool(loops))
 
     @cached_property
     def shares(self) -> MappingCache:
