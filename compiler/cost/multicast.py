@@ -180,12 +180,13 @@ class Cores:
 
     @classmethod
     def of_group(
-        cls, parts: Sequence[Box], channels: int | None, way: MulticastRoute | None, *, looped: bool
-    ) -> Cores:
-        """The same for parts of the results of a group: those of other layers have halos, so but
-        for the batch and the axis of `channels` they are taken to be uneven."""
+        cls, parts: Sequence[Box], same: Collection[int], way: MulticastRoute | None, *,
+        looped: bool,
+    ) -> Cores:  # fmt: skip
+        """The same for parts of the results of a group: but for the axes along which all its layers
+        have the `same` positions, parts of other layers have halos, and are taken to be uneven."""
         found = cls.of(parts, way)
-        even = tuple(alike and d in (0, channels) for d, alike in enumerate(found.even))
+        even = tuple(alike and d in same for d, alike in enumerate(found.even))
         return replace(found, even=even, looped=looped) if found.cuts else found
 
     def for_rank(self, rank: int) -> Cores:

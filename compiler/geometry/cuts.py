@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from compiler.geometry.boxes import group_needs
+from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box, volume
@@ -170,6 +171,17 @@ def split_channels(group: Group) -> int | None:
     return axis if all(_splits_at(layer, axis, group) for layer in group.layers) else None
 
 
+def tiled_channels(group: Group) -> int | None:
+    """The channel axis, if tiles may move along it as well: products side by side, each tile with
+    weights of its own, so that what passes between their layers need not be there as a whole.
+
+        for channels in steps of 256: {up; gate, silu, times up}
+    """
+    axis = split_channels(group)
+    products = any(layer.product for layer in group.layers)
+    return axis if products and len(group.layers) > 1 and axis not in shared_axes(group) else None
+
+
 def channels_of(group: Group, parts: Sequence[Box]) -> int | None:
     """The channel axis of the results, if cores split it."""
     axis = split_channels(group)
@@ -269,3 +281,20 @@ def telling(parts: Sequence[Box]) -> tuple[int, ...]:
     middle = len(parts) // 2
     inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
     return 0, inside
+
+
+def axes_without_halo(
+    group: Group, parts: Sequence[Box], traces: Sequence[TileTrace]
+) -> frozenset[int]:
+    """Axes of the last result along which all layers compute just the positions of a core's part,
+    such as tokens: `traces` are of the parts that are `telling`."""
+    shares = [
+        (parts[number], traced.share(position, layer.result.name))
+        for number, traced in zip(telling(parts), traces, strict=True)
+        for position, layer in enumerate(group.layers)
+    ]
+    return frozenset(
+        d
+        for d in range(len(parts[0]))
+        if all(own is None or own[d : d + 1] == part[d : d + 1] for part, own in shares)
+    )

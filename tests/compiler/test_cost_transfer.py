@@ -296,3 +296,10 @@ def test_the_engine_that_stores_parts_is_busy_with_them() -> None:
     moved = traffic(arch, 4, [RepeatedTransfer(load, 10, load.run(4096))])
     assert float(moved.store[0]) == 10 * 16
     assert float(moved.far["shared"][0]) == 10 * 4 * 4096 / arch.memories.shared.bytes_per_cycle()
+
+
+def test_cores_of_a_group_load_alike_along_axes_without_a_halo() -> None:
+    parts, read = boxes((1, 64, 8), {1: 4}, {}), (2).__eq__
+    shared = {halo: Cores.of_group(parts, axes, way(), looped=True).replication(read, {})
+              for halo, axes in (("none", {0, 1}), ("rows", {0}))}  # fmt: skip
+    assert shared == {"none": 4, "rows": 1}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from compiler.cost.multicast import between_cores
 from compiler.decisions.text.tree import For, Home, ScheduleStep, Span, StepLayer
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import recomputing_axes, shared_axes, split_channels
+from compiler.geometry.cuts import recomputing_axes, shared_axes, split_channels, tiled_channels
 from compiler.schedule.residency.table import Slicing
 from compiler.schedule.tiling.candidates import stays_whole
 from compiler.schedule.tiling.elementwise_tiling import free_dims, together
@@ -46,6 +46,8 @@ class Cuts:
         channels = split_channels(self.group)
         self.among = {*self.free, *recomputing_axes(self.group)}
         self.among |= set() if alone or channels is None else {channels}
+        tiled = tiled_channels(self.group)
+        self.free |= set() if tiled is None else {tiled}
 
     def parts(self) -> tuple[Box, ...]:
         """The cores' parts of the last result."""

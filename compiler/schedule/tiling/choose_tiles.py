@@ -21,7 +21,16 @@ from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import boxes, dividing, grids, heads, splits, worth_cutting
+from compiler.geometry.cuts import (
+    boxes,
+    dividing,
+    grain_of,
+    grids,
+    heads,
+    splits,
+    tiled_channels,
+    worth_cutting,
+)
 from compiler.geometry.tile_trace import TraceCache, Unwalkable
 from compiler.passes import Count, Factor
 from compiler.schedule.fusion.partition import Outlines
@@ -312,6 +321,11 @@ class GroupSearch:
             ways = (False,) if axis in even else (True, False)
             for rolling in ways if self.tiles.rolling is None else (self.tiles.rolling,):
                 yield [(*around, OuterLoop(axis, n, rolling=rolling)) for n in sizes]
+        channels = tiled_channels(group)
+        if channels is not None and part[channels][1] > 1:
+            grain = grain_of(last, channels, self.arch)
+            wide = {-(-n // grain) * grain for n in cuts(part[channels][1], growth)}
+            yield [(OuterLoop(channels, n),) for n in sorted(wide - {part[channels][1]})[::-1]]
         for head, inner in product(heads(group), even):
             if head in axes and inner != head:
                 sizes = cuts(max(p[inner][1] for p in parts), growth)

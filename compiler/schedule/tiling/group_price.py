@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
 from compiler.cost.transfer import Path, Transfer
-from compiler.geometry.cuts import channels_of, telling
+from compiler.geometry.cuts import axes_without_halo, channels_of, telling, tiled_channels
 from compiler.geometry.tile_trace import (
     Repeat,
     TileStep,
@@ -167,7 +167,7 @@ class GroupPricer:
         """DRAM bytes of constants that are loaded more than once, at least, in these loops or in
         any with smaller tiles: all cannot stay, and of those that do not every tile loads its
         own."""
-        if not self.excess or not loops:
+        if not self.excess or not loops or self.moves_channels(loops):
             return 0.0
         # A smaller first tile does not do more than this one: what has two tiles here has two.
         times = min(
@@ -178,6 +178,15 @@ class GroupPricer:
         )
         copies = 1 if self.way else len(parts)
         return self.excess * max(0, times * copies - 1)
+
+    def moves_channels(self, loops: Loops) -> bool:
+        """Whether each tile has weights of its own, which are loaded once."""
+        return any(loop.axis == self.tiled_channels for loop in loops)
+
+    @cached_property
+    def tiled_channels(self) -> int | None:
+        """The axis of channels, where tiles may move along it."""
+        return tiled_channels(self.group)
 
     @cached_property
     def excess(self) -> float:
@@ -324,8 +333,11 @@ class _Candidate:
     @cached_property
     def cores(self) -> Cores:
         """Those that work."""
-        parts, looped = self.schedule.parts, bool(self.schedule.loops)
-        return Cores.of_group(parts, self.channels, self.pricer.way, looped=looped)
+        pricer, parts, loops = self.pricer, self.schedule.parts, self.schedule.loops
+        same = {0} if self.channels is None else {0, self.channels}
+        if pricer.way is not None and len(parts) > 1:
+            same |= axes_without_halo(pricer.group, parts, pricer.traces(parts, loops))
+        return Cores.of_group(parts, same, pricer.way, looped=bool(loops))
 
     @cached_property
     def shares(self) -> MappingCache:
@@ -347,7 +359,8 @@ class _Candidate:
         """With as many constants loaded as a whole as there is room for."""
         count, sizes = self.pricer.count, self.constant_bytes
         staying = [True] * count
-        if self.channels is not None:  # products would load weights of all channels
+        if self.channels is not None or self.pricer.moves_channels(self.schedule.loops):
+            # Products would load weights of all channels.
             weights = (any(c.key[2] for c in own) for own in self.own)
             layers = zip(self.pricer.group.layers, weights, strict=True)
             staying = [not (layer.product and loads) for layer, loads in layers]
