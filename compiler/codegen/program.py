@@ -555,7 +555,8 @@ class ProgramCode(OffChip):
         Raises TooFewTokens.
         """
         front_end, cores = self.arch.front_end, self.cores
-        first = {name: kind for kind in ("matrix", "vector") for name in self.arch.units(kind)}
+        kinds = *self.arch.arrays, "vector"
+        first = {name: kind for kind in kinds for name in self.arch.units(kind)}
         for sharing in (Sharing.TURNS,) if turns else [*Sharing][:-1]:
             if sharing >= Sharing.ALONE:
                 cores = [[renamed(node, first) for node in nodes] for nodes in cores]

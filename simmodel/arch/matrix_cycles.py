@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from simmodel.arch.record import Arch, Matrix
+from simmodel.arch.record import Matrix
 
 
-def tile_limits(arch: Arch) -> tuple[int, int]:
+def tile_limits(matrix: Matrix) -> tuple[int, int]:
     """Largest reduction and output channels of one array-sized tile."""
-    engine = arch.matrix
-    return (engine.depth if engine.kind == "cube" else engine.rows), engine.cols
+    return (matrix.depth if matrix.kind == "cube" else matrix.rows), matrix.cols
 
 
 def _ceil(a: Any, b: Any) -> Any:
