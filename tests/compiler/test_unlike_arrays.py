@@ -11,10 +11,9 @@ from typing import Any
 
 import onnx
 import pytest
-from machines import WRITEBACK, machine
+from machines import machine
 from networks import Net, check
 
-from compiler.estimate.network_bound import bound_of
 from simmodel.arch.record import Arch
 from simmodel.trace import Trace
 
@@ -52,7 +51,7 @@ def busy(trace: Trace) -> dict[str, int]:
         ({"rate": {"fp16": 0.5}}, 256 * (16 + 4), 0),
         ({"depthwise": False}, 256 * (16 + 4), 0),
         ({"rate": {"int8": 1.0}}, 256 * (16 + 4), 0),
-        # With a depth of 8 it takes the 9 positions in 2 steps, two of them half of the blocks each.
+        # With a depth of 8 it takes 9 positions in 2 steps, two of them half of the blocks each.
         ({"depth": 8, "units": 2}, 256 * 4, 128 * 2),
         # A larger one gets the dense product too: two sets of columns.
         ({"depth": 16, "cols": 32}, 0, 256 * (1 + 2)),
