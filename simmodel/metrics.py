@@ -95,9 +95,9 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
     seconds = cycles / arch.clock
     weights = sum(constant.data.nbytes for constant in program.constants)
     resident = weights if arch.memories.dram.on_chip else 0
-    multipliers = arch.multipliers(dtype)
+    arrays = multipliers(arch, dtype)
     vectors, engines = arch.units("vector"), cycles * arch.core_count
-    available = engines * sum(multipliers.values())
+    available = engines * sum(arrays.values())
     return Metrics(
         latency_cycles=trace.cycles,
         latency_ms=seconds * 1e3,
@@ -105,7 +105,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         dtype=dtype,
         executed_macs=trace.macs,
         matrix_utilization=compute / cycles,
-        matrix_busy=sum(n * trace.busy(name) for name, n in multipliers.items()) / available,
+        matrix_busy=sum(n * trace.busy(name) for name, n in arrays.items()) / available,
         vector_busy=sum(map(trace.busy, vectors)) / (engines * len(vectors)),
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
@@ -114,7 +114,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         host_ms=trace.busy(HOST) / arch.clock * 1e3,
         compulsory_bytes=sum(needed.values()),
         stalls={
-            cause: sum(n * trace.idle(cause, name) for name, n in multipliers.items()) / available
+            cause: sum(n * trace.idle(cause, name) for name, n in arrays.items()) / available
             for cause in CAUSES
         },
         roofline_cycles=max(compute, memory),
@@ -124,6 +124,16 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         instructions=trace.issued,
         program_bytes=program_bytes(program, arch),
     )
+
+
+def multipliers(arch: Arch, dtype: str) -> dict[str, float]:
+    """Engines of a core that are there for products, and how many times as many of element type
+    `dtype` (of another type, if one of them has it not) each makes as the first one."""
+    if not arch.matrix.present:
+        return dict.fromkeys(arch.units("vector"), 1.0)
+    known = all(each.peak(dtype) for each in arch.arrays.values())
+    makes = {n: each.peak(dtype) if known else each.cells for n, each in arch.arrays.items()}
+    return {u: n / makes["matrix"] for name, n in makes.items() for u in arch.units(name)}
 
 
 def compute_cycles(program: Program, trace: Trace, arch: Arch) -> float:

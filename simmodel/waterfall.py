@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
-from simmodel.metrics import compulsory_bytes, compute_cycles, main_type, products
+from simmodel.metrics import compulsory_bytes, compute_cycles, main_type, multipliers, products
 from simmodel.program.program import Program
 from simmodel.trace import CAUSES, Trace
 
@@ -49,7 +49,7 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     """Account of the cycles of `trace`, the run of `program` on `arch`. Raises Impossible if it did
     less than the outputs need.
     """
-    engines = arch.multipliers(main_type(program, arch))
+    engines = multipliers(arch, main_type(program, arch))
     cores = arch.core_count * sum(engines.values())
     busy = sum(n * trace.busy(name) for name, n in engines.items()) / cores
     needed = compute_cycles(program, trace, arch)

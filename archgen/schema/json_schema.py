@@ -64,14 +64,14 @@ class View:
         for option in node.get("anyOf", ()):
             yield from self._options(self.resolved(option))
 
-    def kind(self, node: Schema, given: Collection[str]) -> Schema:
+    def fitting_branch(self, node: Schema, given: Collection[str]) -> Schema:
         """Of mappings that `node` may be the one that has most of the `given` keys; else itself."""
         options = (option for option in self._options(node) if "properties" in option)
         return max(options, key=lambda o: len(o["properties"].keys() & {*given}), default=node)
 
     def keys(self, node: Schema, given: Collection[str] = ()) -> list[str]:
         """Keys that a mapping of this schema takes, where they are fixed."""
-        named = list(self.kind(node, given).get("properties", ()))
+        named = list(self.fitting_branch(node, given).get("properties", ()))
         return named or list(node.get("propertyNames", {}).get("enum", ()))
 
     def holders(self, key: str) -> list[str]:

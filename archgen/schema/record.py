@@ -301,7 +301,7 @@ def _fill(value: Plain, schema: Schema) -> None:
     """Puts a stand-in wherever a required key is missing."""
     if not isinstance(value, dict):
         return
-    schema = arch_view().kind(arch_view().resolved(schema), value)
+    schema = arch_view().fitting_branch(arch_view().resolved(schema), value)
     for key in schema.get("required", ()):
         value.setdefault(key, _stand_in(key))
     for key, below in value.items():

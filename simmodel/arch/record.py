@@ -736,16 +736,6 @@ class Arch(FrozenModel):
         """Kind of the engine that is there for products."""
         return "matrix" if self.matrix.present else "vector"
 
-    def multipliers(self, dtype: str) -> dict[str, float]:
-        """Engines of a core that are there for products, and how many times as many of element type
-        `dtype` (of another type, if one of them has it not) each makes as the first one."""
-        if not self.matrix.present:
-            return dict.fromkeys(self.units("vector"), 1.0)
-        every = self.arrays.items()
-        known = all(each.peak(dtype) for _, each in every)
-        makes = {name: each.peak(dtype) if known else each.cells for name, each in every}
-        return {u: n / makes["matrix"] for name, n in makes.items() for u in self.units(name)}
-
     def lane_engine(self, name: str) -> LaneEngine:
         """The engine of this name that runs vector instructions."""
         found = self.engines_.get(name)

@@ -21,19 +21,19 @@ LARGE = {"rows": 16, "cols": 16, "depth": 16}
 SMALL = {"kind": "cube", "rows": 16, "cols": 16, "depth": 1, "depthwise": True}
 
 
-def unlike(rates: tuple[float, float] = (1.0, 1.0), dtype: str = "fp16", **fields: Any) -> Arch:
+def unlike(rates: tuple[float, float] = (1.0, 1.0), **fields: Any) -> Arch:
     """A core whose two arrays multiply at these `rates`; `fields` of the small one."""
     large, small = rates
     return machine(
-        types=(dtype,), matrix={**LARGE, "rate": {dtype: large}}, vector={"lanes": 2},
+        types=("fp16",), matrix={**LARGE, "rate": {"fp16": large}}, vector={"lanes": 2},
         local={"size": 1 << 18, "banks": 16, "bank_width": 64},
-        engines={"small": {**SMALL, "rate": {dtype: small}, **fields}},
+        engines={"small": {**SMALL, "rate": {"fp16": small}, **fields}},
     )  # fmt: skip
 
 
-def separable(*, quantized: bool = False) -> onnx.ModelProto:
+def separable() -> onnx.ModelProto:
     """A depthwise 3 x 3 convolution of 16 channels, and a dense one of 1 x 1 to 64."""
-    net = Net(quantized=quantized)
+    net = Net()
     x = net.op("Conv", net.input(1, 16, 64, 64), net.weight(16, 1, 3, 3), group=16, pads=[1] * 4)
     return net.model(net.op("Conv", x, net.weight(64, 16, 1, 1)))
 

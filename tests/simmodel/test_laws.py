@@ -10,7 +10,7 @@ from simmodel.errors import Deadlock
 from simmodel.isa import Arrive, Await, Binary, Copy, HostCall, Item, Loop, Splat
 from simmodel.isa.region import replace
 from simmodel.machine.run import simulate
-from simmodel.metrics import measure
+from simmodel.metrics import measure, multipliers
 
 
 def test_01_clock_same_trace_twice() -> None:
@@ -173,7 +173,7 @@ def test_05_an_array_beside_the_matrix_engine_has_a_shape_and_a_queue_of_its_own
     assert spans(program(stream), arch) == [
         ("matrix", 0, 8), ("matrix", 8, 16), ("small", 1, 132), ("small1", 3, 134),
     ]  # fmt: skip
-    assert (arch.peak_macs("int8"), arch.multipliers("int8")["small1"]) == (64 + 2 * 4, 4 / 64)
+    assert (arch.peak_macs("int8"), multipliers(arch, "int8")["small1"]) == (64 + 2 * 4, 4 / 64)
     # Both accounts add up to 1, cycles of each array by its peak.
     trace = simulate(program(stream), arch)
     found = measure(trace, program(stream), arch)
