@@ -11,14 +11,17 @@ from typing import Any
 
 import onnx
 import pytest
-from machines import machine
+from machines import WRITEBACK, machine
 from networks import Net, check
 
+from compiler.estimate.network_bound import bound_of
 from simmodel.arch.record import Arch
+from simmodel.isa import MatrixInstruction
+from simmodel.isa.base import instructions
 from simmodel.trace import Trace
 
-LARGE = {"rows": 16, "cols": 16, "depth": 16}
-SMALL = {"kind": "cube", "rows": 16, "cols": 16, "depth": 1, "depthwise": True}
+LARGE: dict[str, Any] = {"rows": 16, "cols": 16, "depth": 16}
+SMALL: dict[str, Any] = {"kind": "cube", "rows": 16, "cols": 16, "depth": 1, "depthwise": True}
 
 
 def unlike(rates: tuple[float, float] = (1.0, 1.0), **fields: Any) -> Arch:
@@ -66,6 +69,31 @@ def test_a_product_runs_where_it_takes_fewer_cycles(
 
 def test_both_work_at_the_same_time() -> None:
     """Each takes 64 k cycles, one for what the other makes of the tile before."""
-    result = check(separable(), unlike((1 / 64, 9 / 256)), "fp16")
-    assert (busy(result.trace)["matrix"], busy(result.trace)["small"]) == (65536, 65536)
-    assert 65536 < result.trace.cycles < 65536 * 1.2
+    arch = unlike((1 / 64, 9 / 256))
+    found = check(separable(), arch, "fp16")
+    assert (busy(found.trace)["matrix"], busy(found.trace)["small"]) == (65536, 65536)
+    assert 65536 < found.trace.cycles < 65536 * 1.2
+    assert bound_of(found.compiled, arch).matrix == pytest.approx(65536)
+
+
+@pytest.mark.parametrize(("group", "engine"), [(1, "matrix"), (16, "small")])
+@pytest.mark.parametrize("able", ["matrix", "small"])
+def test_results_are_looked_up_by_the_array_of_their_product(
+    group: int, engine: str, able: str
+) -> None:
+    """A sigmoid behind a convolution goes to its array where that has tables."""
+    plain = {"rate": {"int8": 1.0}, "writeback": WRITEBACK}
+    arrays = {"matrix": LARGE | plain, "small": SMALL | plain}
+    arrays[able] |= {"writeback": (*WRITEBACK, "table")}
+    arch = machine(
+        types=("int8",), matrix=arrays["matrix"], engines={"small": arrays["small"]},
+        vector={"lanes": 16, "table": "8 cycles"},
+    )  # fmt: skip
+    net = Net(quantized=True)
+    weights = net.weight(16, 16 // group, 3, 3)
+    x = net.op("Conv", net.input(1, 16, 8, 8), weights, group=group, pads=[1] * 4)
+    found = check(net.model(net.op("Sigmoid", x)), arch, "int8")
+    flat = [i for core in found.compiled.program.cores for i, *_ in instructions(core)]
+    products = [i for i in flat if isinstance(i, MatrixInstruction)]
+    assert {i.engine for i in products} == {engine}
+    assert any(i.table for i in products) == (able == engine)
