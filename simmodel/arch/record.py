@@ -17,6 +17,7 @@ from simmodel.arch.base import (
     CHAINS,
     NO_DELAY,
     OFF_CHIP,
+    ArrayViews,
     Chain,
     ElementType,
     FrozenModel,
@@ -707,12 +708,10 @@ class Arch(FrozenModel):
         `matrix` there."""
         if name == "matrix" or self.matrix is self.engines_[name]:
             return self
-        owner, views = self.__dict__.get("_views", (None, {}))
-        if owner is not self:  # a copy has the attributes of what it was made from
-            owner, views = self.__dict__["_views"] = self, {}
-        if name not in views:
-            views[name] = self.model_copy(update={"matrix": self.engines_[name]})
-        found: Arch = views[name]
+        views = self.__dict__.get("_views")
+        if views is None or views.whole is not self:  # a copy has what its original had
+            views = self.__dict__["_views"] = ArrayViews(self)
+        found: Arch = views.of(name)
         return found
 
     def peak_macs(self, dtype: str) -> float:
