@@ -10,23 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import product
 
 from simmodel.arch.assumed import assumption_problems
 from simmodel.arch.base import OFF_CHIP, Path, Problem, near
 from simmodel.arch.element_types import COMPRESSED, WINOGRAD, accumulator_of, per_block
-from simmodel.arch.record import Arch
+from simmodel.arch.record import Arch, Matrix
 from simmodel.arch.units import exact_bytes, show_bytes
 
 _MEMORIES: Path = ("memories",)
 _COPY: Path = ("copy",)
 _READS: Path = ("vector", "reads")
-_OUTPUT: Path = ("matrix", "output")
 
 
 def problems(arch: Arch) -> list[Problem]:
     """All contradictions in `arch`; empty if it is a valid machine."""
     rules = (
-        _banks, _array_shape_problems, _winograd, _rates, _vector_types, _engine_names, _roles,
+        _banks, _array_problems, _winograd, _rates, _vector_types, _engine_names, _roles,
         _operands, _results, _idle_memories, _read_only, _no_dram, _networks, _instructions,
         _energies, _areas, _yield, assumption_problems,
     )  # fmt: skip
@@ -66,26 +66,42 @@ def _banks(arch: Arch) -> Iterator[Problem]:
             yield Problem((*at, "ports"), message)
 
 
-def _array_shape_problems(arch: Arch) -> Iterator[Problem]:
-    kind = (("matrix", "kind"),)
-    if arch.matrix.kind == "systolic" and arch.matrix.depth > 1:
-        message = "only a cube has a depth; a systolic array has rows and cols"
-        yield Problem(("matrix", "depth"), message, kind)
-    if arch.matrix.kind == "cube" and arch.matrix.dataflow != "weight-stationary":
-        message = "only a systolic array has a dataflow"
-        yield Problem(("matrix", "dataflow"), message, kind)
+def _arrays(arch: Arch) -> list[tuple[Path, Matrix]]:
+    """Every array with its path."""
+    beside = [(("engines", n), each) for n, each in arch.arrays.items() if n != "matrix"]
+    return [(("matrix",), arch.matrix), *beside]
+
+
+def _array_problems(arch: Arch) -> Iterator[Problem]:
+    for at, array in _arrays(arch):
+        kind = ((*at, "kind"),)
+        if array.kind == "systolic" and array.depth > 1:
+            message = "only a cube has a depth; a systolic array has rows and cols"
+            yield Problem((*at, "depth"), message, kind)
+        if array.kind == "cube" and array.dataflow != "weight-stationary":
+            message = "only a systolic array has a dataflow"
+            yield Problem((*at, "dataflow"), message, kind)
+        for weights, base in COMPRESSED.items():
+            rate, plain = array.peak(weights), array.peak(base)
+            if rate and not rate >= plain > 0:
+                message = f"{weights} weights are multiplied at least as fast as others of {base}"
+                yield Problem((*at, "rate", weights), message)
+        if at[0] == "engines" and not array.present:
+            yield Problem((*at, "rate"), "an array beside `matrix` multiplies some type")
+        if at[0] == "engines" and not arch.matrix.present:
+            yield Problem(at, "the first array of a core is `matrix`; others are beside it")
 
 
 def _winograd(arch: Arch) -> Iterator[Problem]:
-    matrix, at = arch.matrix, ("matrix", "winograd")
-    if matrix.winograd is None:
-        return
-    if matrix.kind != "cube" or matrix.granularity != "conv":
-        message = "Winograd takes a cube whose instructions are convolutions (granularity: conv)"
-        yield Problem(at, message, (("matrix", "kind"), ("matrix", "granularity")))
-    if not any(matrix.peak(name) for name in WINOGRAD):
-        message = "Winograd multiplies int8 and int16 alone; matrix.rate has neither"
-        yield Problem(at, message, (("matrix", "rate"),))
+    for at, array in _arrays(arch):
+        if array.winograd is None:
+            continue
+        if array.kind != "cube" or array.granularity != "conv":
+            message = "Winograd takes a cube with convolutions (granularity: conv)"
+            yield Problem((*at, "winograd"), message, ((*at, "kind"), (*at, "granularity")))
+        if not any(array.peak(name) for name in WINOGRAD):
+            message = f"Winograd multiplies int8 and int16 alone; {at[-1]}.rate has neither"
+            yield Problem((*at, "winograd"), message, ((*at, "rate"),))
 
 
 def _rates(arch: Arch) -> Iterator[Problem]:
@@ -96,15 +112,11 @@ def _rates(arch: Arch) -> Iterator[Problem]:
             known = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no rate for {name!r}; matrix.rate has {known}"
             yield Problem(("types", index), message, (("matrix", "rate"),))
-    for kind in arch.matrix.rate:
-        if per_block(kind) > 1 and not arch.vector.has(kind):
-            message = f"no engine makes blocks of {kind} of activations; vector.types needs it"
-            yield Problem(("matrix", "rate", kind), message, (("vector", "types"),))
-    for weights, base in COMPRESSED.items():
-        rate, plain = arch.matrix.peak(weights), arch.matrix.peak(base)
-        if rate and not rate >= plain > 0:
-            message = f"{weights} weights are multiplied at least as fast as others of {base}"
-            yield Problem(("matrix", "rate", weights), message)
+    for at, array in _arrays(arch):
+        for kind in array.rate:
+            if per_block(kind) > 1 and not arch.vector.has(kind):
+                message = f"no engine makes blocks of {kind} of activations; vector.types needs it"
+                yield Problem((*at, "rate", kind), message, (("vector", "types"),))
 
 
 def _vector_types(arch: Arch) -> Iterator[Problem]:
@@ -129,11 +141,15 @@ def _engine_names(arch: Arch) -> Iterator[Problem]:
             message = f"no engine is called {name!r}; engines: {', '.join(engines)}"
             at = ("front_end", "queue_depth", name)
             yield Problem(at, message + near(name, engines), (_COPY,))
-    taken = ("matrix", "scalar", "host", *arch.units("matrix"), *arch.units("vector"))
-    own = [("engines", name) for name in arch.engines_ if name in taken]
-    own += [("copy", name) for name in arch.copy_ if name in (*taken, *arch.engines_)]
-    for section, name in own:
-        yield Problem((section, name), f"{name!r} is the name of another engine; pick a new one")
+    taken = ["matrix", "scalar", "host", *arch.units("matrix"), *arch.units("vector")]
+    own: list[Path] = []
+    for section, names in (("engines", arch.engines_), ("copy", arch.copy_)):
+        for name in names:
+            units = arch.units(name) if section == "engines" else (name,)
+            own += [(section, name)] if {*units} & {*taken} else []
+            taken += units
+    for path in own:
+        yield Problem(path, f"{path[1]!r} is the name of another engine; pick a new one")
     for name, engine in arch.copy_.items():
         if engine.peer and "local" not in (*engine.from_, *engine.to):
             message = "peer reaches other cores' local memory; expected 'local' in from or to"
@@ -143,13 +159,12 @@ def _engine_names(arch: Arch) -> Iterator[Problem]:
 
 def _role_references(arch: Arch) -> Iterator[tuple[Path, str]]:
     """Every place that names a memory role, and the role."""
-    yield ("matrix", "input"), arch.matrix.input
-    yield ("matrix", "weights"), arch.matrix.weights
-    yield _OUTPUT, arch.matrix.output
+    for at, array in _arrays(arch):
+        yield from (((*at, key), getattr(array, key)) for key in ("input", "weights", "output"))
     lists: list[tuple[Path, tuple[str, ...]]] = [
         (_READS, arch.vector.reads), (("vector", "writes"), arch.vector.writes)
     ]  # fmt: skip
-    for name, beside in arch.engines_.items():
+    for name, beside in arch.function_engines.items():
         lists += [(("engines", name, "reads"), beside.reads)]
         lists += [(("engines", name, "writes"), beside.writes)]
     for name, engine in arch.copy_.items():
@@ -194,9 +209,9 @@ def _moves(arch: Arch) -> set[tuple[str, str]]:
     """Every path from one role to another: copies, and engines that read one and write the
     other."""
     computed = {(read, write) for read in arch.vector.reads for write in arch.vector.writes}
-    computed.add((arch.matrix.input, arch.matrix.output))
-    if arch.matrix.writeback:
-        computed.add((arch.matrix.output, "local"))
+    for _, array in _arrays(arch):
+        computed |= {(array.input, array.output)}
+        computed |= {(array.output, "local")} if array.writeback else set()
     return computed | _copies(arch)
 
 
@@ -214,12 +229,14 @@ def _operands(arch: Arch) -> Iterator[Problem]:
     far = arch.memories.off_chip()
     # Weights and inputs have no other path.
     copied = {start: _reachable_memories(start, _copies(arch)) for start in far}
-    for key, starts in (("input", ("dram",)), ("weights", tuple(far))):
-        role = getattr(arch.matrix, key)
+    for (at, array), (key, starts) in product(
+        _arrays(arch), (("input", ("dram",)), ("weights", tuple(far)))
+    ):
+        role = getattr(array, key)
         for start in starts if role in on_chip else ():
             if role not in copied[start]:
                 message = f"no copy engine brings data from {start!r} to {role!r}"
-                yield Problem(("matrix", key), message, (_COPY, ("memories", role)))
+                yield Problem((*at, key), message, (_COPY, ("memories", role)))
     if "flash" in far and "local" not in (arch.matrix.weights, *copied["flash"]):
         message = "no copy engine brings constants from 'flash' to 'local'"
         yield Problem(("memories", "flash"), message, (_COPY,))
@@ -238,9 +255,14 @@ def _operands(arch: Arch) -> Iterator[Problem]:
 def _results(arch: Arch) -> Iterator[Problem]:
     """Every memory that an engine writes must have a path to DRAM."""
     copied = any("accumulators" in engine.from_ for engine in arch.copy_.values())
-    read_out = copied or "accumulators" in arch.vector.reads or bool(arch.matrix.writeback)
-    unread = arch.matrix.output == "accumulators" and not read_out
-    written: list[tuple[Path, str]] = [] if unread else [(_OUTPUT, arch.matrix.output)]
+    read_out = copied or "accumulators" in arch.vector.reads
+    written: list[tuple[Path, str]] = []
+    unread: list[Path] = []
+    for at, array in _arrays(arch):
+        if array.output == "accumulators" and not (read_out or array.writeback):
+            unread.append(at)
+        else:
+            written.append(((*at, "output"), array.output))
     written += [(("vector", "writes", i), role) for i, role in enumerate(arch.vector.writes)]
     for at, role in written:
         if role in arch.memories.on_chip() and "dram" not in _reachable_memories(
@@ -248,12 +270,12 @@ def _results(arch: Arch) -> Iterator[Problem]:
         ):
             message = f"results in {role!r} cannot be stored: no copy engines take them to 'dram'"
             yield Problem(at, message, (_COPY, _MEMORIES, ("vector",), ("matrix",)))
-    if unread:
+    for at in unread:
         message = (
             "nothing reads the accumulators: expected 'accumulators' in vector.reads, "
-            "or a matrix.writeback"
+            f"or a {'.'.join(map(str, at))}.writeback"
         )
-        yield Problem(_OUTPUT, message, (_READS, ("matrix", "writeback"), _COPY))
+        yield Problem((*at, "output"), message, (_READS, (*at, "writeback"), _COPY))
 
 
 def _read_only(arch: Arch) -> Iterator[Problem]:
@@ -330,7 +352,7 @@ def _energies(arch: Arch) -> Iterator[Problem]:
             message = f"no link is called {name!r}; links: {links}{near(name, arch.links)}"
             yield Problem(("energy", "links", name), message, (("links",),))
     for name in given.mac:
-        if arch.matrix.present and arch.matrix.peak(name) == 0:
+        if arch.matrix.present and not any(each.peak(name) for each in arch.arrays.values()):
             known_types = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no {name!r}; matrix.rate has {known_types}"
             yield Problem(("energy", "mac", name), message, (("matrix", "rate"),))
@@ -408,14 +430,16 @@ def area_terms(arch: Arch) -> Iterator[str]:
         "dram bursts": far,
         **dict.fromkeys(("dram flash port", "dram flash bursts"), arch.memories.flash is not None),
     }  # fmt: skip
-    for name, engine in arch.engines_.items():
+    for name, engine in arch.function_engines.items():
         there |= dict.fromkeys(
             (f"vector {name} {term}" for term in ("lanes", "converters", "addresses")), True
         )
         there[f"vector {name} narrow lanes"] = (engine.wide_lanes or engine.lanes) < engine.lanes
     yield from (name for name, known in there.items() if known)
-    if arch.matrix.present:
-        yield from (f"mac write-back {name}" for name in arch.matrix.writeback)
+    for array, each in arch.arrays.items():
+        own_name = "" if array == "matrix" else f"{array} "
+        yield from (f"mac {own_name}cells",) if own_name else ()
+        yield from (f"mac {own_name}write-back {name}" for name in each.writeback)
     for role, memory in arch.memories.srams().items():
         aligned = ("aligners",) if memory.alignment < memory.bank_width else ()
         yield from (f"{role} {name}" for name in ("banks", "switch", *aligned))
@@ -429,7 +453,7 @@ def _own_area_field(arch: Arch, name: str) -> tuple[str, ...] | None:
     part, energy = name.partition(" ")[0], arch.energy
     if energy.memory(part).area is not None:
         return ("energy", "memories", part, "area")
-    if name in ("mac", "mac cells") and energy.area.mac is not None:
+    if part == "mac" and name.endswith(("mac", " cells")) and energy.area.mac is not None:
         return ("energy", "area", "mac")
     if name in ("vector", "vector lanes", "vector narrow lanes") and energy.area.lane is not None:
         return ("energy", "area", "lane")

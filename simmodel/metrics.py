@@ -46,7 +46,8 @@ class Metrics:
     """Multiply-accumulates that the outputs take of the matrix engines, over what all of them could
     do meanwhile, 0..1."""
     matrix_busy: float
-    """Share of the matrix engines' cycles spent in instructions, start-up included, 0..1."""
+    """Share of the matrix engines' cycles spent in instructions, start-up included, 0..1; cycles of
+    unlike ones count by their peak."""
     vector_busy: float
     """The same of the vector engines."""
     dram_read_bytes: int
@@ -87,16 +88,16 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         Impossible: it did less than the program's demand.
     """
     cycles = max(1, trace.cycles)
-    dtype = _dtype(program, arch)
+    dtype = main_type(program, arch)
     needed = compulsory_bytes(program, trace)
     compute = compute_cycles(program, trace, arch)
     memory = max(needed[far] / rate for far, rate in arch.far_rates.items())
     seconds = cycles / arch.clock
     weights = sum(constant.data.nbytes for constant in program.constants)
     resident = weights if arch.memories.dram.on_chip else 0
-    multipliers = arch.units(arch.multiplier)
+    arrays = multipliers(arch, dtype)
     vectors, engines = arch.units("vector"), cycles * arch.core_count
-    available = engines * len(multipliers)
+    available = engines * sum(arrays.values())
     return Metrics(
         latency_cycles=trace.cycles,
         latency_ms=seconds * 1e3,
@@ -104,7 +105,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         dtype=dtype,
         executed_macs=trace.macs,
         matrix_utilization=compute / cycles,
-        matrix_busy=sum(map(trace.busy, multipliers)) / available,
+        matrix_busy=sum(n * trace.busy(name) for name, n in arrays.items()) / available,
         vector_busy=sum(map(trace.busy, vectors)) / (engines * len(vectors)),
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
@@ -112,7 +113,10 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         load_once_ms=arch.host_transfer(resident) / arch.clock * 1e3,
         host_ms=trace.busy(HOST) / arch.clock * 1e3,
         compulsory_bytes=sum(needed.values()),
-        stalls={c: sum(trace.idle(c, name) for name in multipliers) / available for c in CAUSES},
+        stalls={
+            cause: sum(n * trace.idle(cause, name) for name, n in arrays.items()) / available
+            for cause in CAUSES
+        },
         roofline_cycles=max(compute, memory),
         bound="compute" if compute >= memory else "bandwidth",
         efficiency=max(compute, memory) / cycles,
@@ -122,6 +126,16 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
     )
 
 
+def multipliers(arch: Arch, dtype: str) -> dict[str, float]:
+    """Engines of a core that are there for products, and how many times as many of element type
+    `dtype` (of another type, if one of them has it not) each makes as the first one."""
+    if not arch.matrix.present:
+        return dict.fromkeys(arch.units("vector"), 1.0)
+    known = all(each.peak(dtype) for each in arch.arrays.values())
+    makes = {n: each.peak(dtype) if known else each.cells for n, each in arch.arrays.items()}
+    return {u: n / makes["matrix"] for name, n in makes.items() for u in arch.units(name)}
+
+
 def compute_cycles(program: Program, trace: Trace, arch: Arch) -> float:
     """Cycles of all matrix engines for the products that the outputs need, at peak rate.
 
@@ -129,7 +143,7 @@ def compute_cycles(program: Program, trace: Trace, arch: Arch) -> float:
         Impossible: the run did fewer.
     """
     demand = program.demand
-    products = demand.products if demand else ((_dtype(program, arch), program.macs),)
+    products = demand.products if demand else ((main_type(program, arch), program.macs),)
     if program.demand:
         _require_at_least("multiply-accumulates", trace.macs, program.demand.macs)
     rates = ((macs, arch.peak_macs(name)) for name, macs in products)
@@ -213,12 +227,13 @@ def taken(buffers: Sequence[Buffer]) -> dict[int, int]:
     return found
 
 
-def _dtype(program: Program, arch: Arch) -> str:
+def main_type(program: Program, arch: Arch) -> str:
     """Element type of most products, of the types whose rate is known."""
     macs: dict[str, int] = defaultdict(int)
+    rated = {name for array in arch.arrays.values() for name in array.rate} or arch.types
     for instruction, times in products(program):
         kind = product_type(instruction.a.dtype, instruction.w.dtype)
-        if kind in (arch.matrix.rate or arch.types):
+        if kind in rated:
             macs[kind] += times * instruction.macs()
     return max(macs, key=lambda name: macs[name], default=arch.types[0])
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simmodel.arch.record import Arch
-from simmodel.metrics import compulsory_bytes, compute_cycles, products
+from simmodel.metrics import compulsory_bytes, compute_cycles, main_type, multipliers, products
 from simmodel.program.program import Program
 from simmodel.trace import CAUSES, Trace
 
@@ -36,7 +36,8 @@ class Waterfall:
     """Cycles by cause, in order; each account adds up to the run."""
 
     matrix: Mapping[str, float]
-    """Of the matrix engines, averaged over cores: the keys of `WORK`, then those of `CAUSES`."""
+    """Of the matrix engines, averaged over cores, unlike ones by their peak: the keys of `WORK`,
+    then those of `CAUSES`."""
     dram: Mapping[str, float]
     """Of DRAM: the keys of `MOVED`."""
     flash: Mapping[str, float] = field(default_factory=dict)
@@ -47,17 +48,20 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     """Account of the cycles of `trace`, the run of `program` on `arch`. Raises Impossible if it did
     less than the outputs need.
     """
-    names = arch.units(arch.multiplier)
-    cores = arch.core_count * len(names)
-    busy = sum(map(trace.busy, names)) / cores
+    engines = multipliers(arch, main_type(program, arch))
+    cores = arch.core_count * sum(engines.values())
+    busy = sum(n * trace.busy(name) for name, n in engines.items()) / cores
     needed = compute_cycles(program, trace, arch)
     done = started = 0.0
     for instruction, times in products(program):
         peak = arch.peak_macs(instruction.rate_type)
         done += times * instruction.macs() / peak if peak else 0.0
-        started += times * instruction.startup(arch) / cores
+        started += times * instruction.startup(arch) * engines.get(instruction.engine, 1.0) / cores
     work = (needed, done - needed, busy - started - done, started)
-    waits = {cause: sum(trace.idle(cause, n) for n in names) / cores for cause in CAUSES}
+    waits = {
+        cause: sum(n * trace.idle(cause, name) for name, n in engines.items()) / cores
+        for cause in CAUSES
+    }
     moved = {
         far: _off_chip_account(far, rate, trace, program) for far, rate in arch.far_rates.items()
     }

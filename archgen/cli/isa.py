@@ -76,7 +76,7 @@ def _form_limits(form: Form, arch: Arch) -> Iterator[str]:
         if extent is not None:
             yield f"{extent} wide"
     if form.name == Tile.MNEMONIC:
-        yield "{} x {} weights".format(*tile_limits(arch))
+        yield "{} x {} weights".format(*tile_limits(arch.matrix))
     if form.engine == "matrix" and arch.matrix.max_pixels is not None:
         yield f"{arch.matrix.max_pixels} pixels"
     if form.engine == "copy":

@@ -98,8 +98,8 @@ def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
 
 def _listed(arch: Arch, figures: Figures, source: Source) -> Iterator[Term]:
     logic = Logic(figures.area, arch.energy.node, area_of_speed(arch, figures))
-    if arch.matrix.present:
-        yield from matrix_terms(arch, figures, logic)
+    for name, array in arch.arrays.items():
+        yield from matrix_terms(arch, name, array, figures, logic)
     yield from vector_terms(arch, figures, logic)
     yield from scalar_terms(arch, figures, logic)
     for role in arch.memories.srams():

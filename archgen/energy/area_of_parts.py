@@ -198,7 +198,7 @@ def _switch(arch: Arch, role: str, memory: Memory, count: int, logic: Logic) -> 
     yield Term(
         role, "switch",
         (*fields, "matrix.units", "vector.units", "vector.reads", "vector.writes", "copy.*.from",
-         "copy.*.to", "matrix.input", "matrix.weights", "matrix.output", "clock"),
+         "copy.*.to", "matrix.input", "matrix.weights", "matrix.output", "engines.*", "clock"),
         f"{bits} bits at ports x {chosen:.3g} two-way choices, {reaching} reach it",
         logic.control(logic.muxes(bits * chosen)),
     )  # fmt: skip
@@ -213,13 +213,18 @@ def _switch(arch: Arch, role: str, memory: Memory, count: int, logic: Logic) -> 
 
 def reached_by(arch: Arch, role: str) -> int:
     """Engines of one core that read or write the memory in `role`."""
-    matrix, vector = arch.matrix, arch.vector
+    vector = arch.vector
     role = "dram" if role == "shared" and arch.memories.dram.on_chip else role
-    array = matrix.present and role in (matrix.input, matrix.weights, matrix.output)
+    arrays = sum(
+        each.units * (role in (each.input, each.weights, each.output))
+        for each in arch.arrays.values()
+    )
     lanes = role in vector.reads or role in vector.writes
-    beside = sum(role in each.reads or role in each.writes for each in arch.engines_.values())
+    beside = sum(
+        role in each.reads or role in each.writes for each in arch.function_engines.values()
+    )
     copies = sum(role in engine.from_ or role in engine.to for engine in arch.copy_.values())
-    return max(1, array * matrix.units + lanes * vector.units + beside + copies)
+    return max(1, arrays + lanes * vector.units + beside + copies)
 
 
 # Area of what stands on the chip for DRAM: an interface of its own, or a port of the system's.

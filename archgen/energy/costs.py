@@ -79,7 +79,11 @@ def costs_of(arch: Arch) -> EnergyCosts:
     per_mm2 = figures.leakage
     leakage = UncertainValue.within(per_mm2.density * area.core.value, per_mm2.low, per_mm2.high)
     return EnergyCosts(
-        mac={name: table.mac(name).unless(stated.mac.get(name)) for name in arch.matrix.rate},
+        mac={
+            name: table.mac(name).unless(stated.mac.get(name))
+            for array in arch.arrays.values()
+            for name in array.rate
+        },
         vector={k: table.vector(k).unless(getattr(stated.vector, k)) for k in _KINDS},
         read={role: ends[0] for role, ends in memories.items()},
         write={role: ends[1] for role, ends in memories.items()},

@@ -13,34 +13,40 @@ from archgen.energy.table import Figures, Operation, Sum
 from archgen.energy.terms import WHERE, Logic, Term, sum_of
 from simmodel.arch.base import ENTRIES, RateType
 from simmodel.arch.element_types import COMPRESSED, MX_BITS, is_float, size_of
-from simmodel.arch.record import Arch, LaneEngine, ScalarCost, VectorCost
+from simmodel.arch.record import Arch, LaneEngine, Matrix, ScalarCost, VectorCost
 
 _STATIONARY, _MOVING = 2, 1
 """Registers of an operand that waits for its turn while another is in use, and of one that goes
 through."""
 _INTEGERS = ("int8", "uint8", "int16", "int32")
 """Element types that are computed with as integers."""
-_SHAPE = ("matrix.rows", "matrix.cols", "matrix.depth", "matrix.units", *WHERE)
 
 
-def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
-    """The array: its cells, and what it applies on the way out."""
-    matrix = arch.matrix
+def matrix_terms(
+    arch: Arch, name: str, matrix: Matrix, figures: Figures, logic: Logic
+) -> Iterator[Term]:
+    """The array of this name: its cells, and what it applies on the way out."""
+    at, own = ("matrix", "") if name == "matrix" else (f"engines.{name}", f"{name}: ")
+
+    def fields(*names: str) -> tuple[str, ...]:
+        return (*(f"{at}.{each}" for each in names), *WHERE)
+
     count = matrix.cells * matrix.units * arch.core_count
     # A rate below 1 means that narrower cells join for a product, one above 1 that they split. One
     # array serves all types, so it is built for the one that takes most.
     most, dtype = max(
         (
-            (cell_of(arch, kind, figures) * rate * multiplier_share(name), name)
-            for name, rate in matrix.rate.items()
-            for kind in (dense_type(name),)
+            (cell_of(matrix, kind, figures) * rate * multiplier_share(each), each)
+            for each, rate in matrix.rate.items()
+            for kind in (dense_type(each),)
         ),
         default=(0.0, ""),
     )
     one = logic.datapath(most).unless(arch.energy.area.mac)
     said = "energy.area.mac" if one.stated else f"built for {dtype}"
     yield Term(
-        "mac", "cells", (*_SHAPE, "matrix.kind", "matrix.dataflow", "matrix.rate"),
+        "mac", f"{own}cells",
+        fields("rows", "cols", "depth", "units", "kind", "dataflow", "rate"),
         f"{count} cells x {1e6 * one.value:.4g} um2 ({said})", one.times(count),
     )  # fmt: skip
     lanes = matrix.cols * matrix.units * arch.core_count
@@ -51,11 +57,10 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         "requantize": costs.multiply["int32"] + costs.add["int32"],
         "table": logic.muxes(8 * ENTRIES),
     }
-    for name in matrix.writeback:
-        one = logic.datapath(applied[name])
+    for each in matrix.writeback:
+        one = logic.datapath(applied[each])
         yield Term(
-            "mac", f"write-back: {name}",
-            ("matrix.writeback", "matrix.cols", "matrix.units", *WHERE),
+            "mac", f"{own}write-back: {each}", fields("writeback", "cols", "units"),
             f"{lanes} columns x {1e6 * one.value:.4g} um2", one.times(lanes),
         )  # fmt: skip
 
@@ -80,13 +85,13 @@ def multiplier_share(dtype: RateType) -> float:
 _DIGITS = {"fp16": 11, "bf16": 8, "mxfp8": 4, "mxfp6": 4, "mxfp4": 2, "mxint8": 7, "bfp8": 7}
 
 
-def cell_of(arch: Arch, dtype: Operation, figures: Figures) -> float:
+def cell_of(matrix: Matrix, dtype: Operation, figures: Figures) -> float:
     """um2 at 45 nm of a multiply-accumulate of the array and its registers.
 
     In a systolic array each cell passes its operands and its sum on; the products of a cube share
     inputs and one sum. Activations of int16 meet weights of int8: two products of int8.
     """
-    area, matrix, kind = figures.area, arch.matrix, sum_of(dtype)
+    area, kind = figures.area, sum_of(dtype)
     other: Operation = "int8" if dtype == "int16" else dtype
     data, weight, result = (8.0 * size_of(name) for name in (dtype, other, kind))
     if matrix.kind == "cube":
@@ -112,7 +117,7 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         yield Term("vector", "lanes", fields, text, UncertainValue.exact(stated).times(count))
     else:
         yield from _lanes(vector, units, ("vector", ""), figures, logic)
-    for name, engine in arch.engines_.items():
+    for name, engine in arch.function_engines.items():
         own = f"engines.{name}", f"{name}: "
         yield from _lanes(engine, arch.core_count, own, figures, logic)
         yield Term(

@@ -305,7 +305,7 @@ class LintedMachine:
     @property
     def array_limits(self) -> tuple[int, int]:
         """Reduction and output channels that fill the array; of types that share cells, more."""
-        deep, wide = tile_limits(self.arch)
+        deep, wide = tile_limits(self.arch.matrix)
         rate = next((r for t, r in self.arch.matrix.rate.items() if t == self.arch.types[0]), 1.0)
         return int(deep * max(rate, 1.0)), wide
 

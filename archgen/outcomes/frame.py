@@ -140,7 +140,18 @@ def number(row: Mapping[str, Any], column: str, default: float = math.nan) -> fl
 
 def matrix_cycles(layer: Mapping[str, Any], arch: Arch) -> float:
     """Cycles in which the matrix engines of all cores worked for a row of the frame of layers."""
-    return sum(number(layer, f"busy_{name}_cycles", 0.0) for name in arch.units("matrix"))
+    return sum(number(layer, f"busy_{unit}_cycles", 0.0) for unit in arrays_of(layer, arch))
+
+
+def arrays_of(layer: Mapping[str, Any], arch: Arch) -> list[str]:
+    """Matrix engines of a core that worked for such a row, with those that are like them."""
+    alike = map(arch.units, arch.arrays)
+    busy = (
+        units
+        for units in alike
+        if any(number(layer, f"busy_{unit}_cycles", 0.0) > 0 for unit in units)
+    )
+    return [unit for units in busy for unit in units]
 
 
 def matrix_use(layer: Mapping[str, Any], arch: Arch) -> float:

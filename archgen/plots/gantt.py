@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 import archgen.plots.style as style
-from archgen.outcomes.frame import Frame, Record, matrix_use, number, records
+from archgen.outcomes.frame import Frame, Record, arrays_of, matrix_use, number, records
 from archgen.plots.over_time import WIDTH, Stretch, point_and_machine, stretches, time_axis
 from archgen.plots.panels import name_rows
 from archgen.plots.style import engine_colour, legend, title
@@ -198,8 +198,8 @@ def _draw_use(axes: Axes, rows: list[Record], arch: Arch) -> None:
     axes.set(title="utilization of the matrix engines", xlabel="share of peak [%]", xlim=(0, 104))
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0, labelleft=False)
-    engines = arch.core_count * arch.matrix.units
     for place, row in enumerate(rows):
+        engines = arch.core_count * max(1, len(arrays_of(row, arch)))
         products = 100 * number(row, "products_cycles", 0.0) / engines
         able, busy = _layer_cycles(row), 100 * matrix_use(row, arch)
         axes.barh(place, products / able if able > 0 else 0, height=0.8, color=style.BLUE)

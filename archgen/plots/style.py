@@ -83,7 +83,8 @@ _BOLD_LINE = 0.2
 
 def engine_colour(arch: Arch, engine: str) -> str:
     """Colour of an engine: its kind, and of a copy engine which way it moves data."""
-    fixed = {"matrix": BLUE, "vector": GREEN, "scalar": GREY, "host": BROWN}
+    fixed = {"vector": GREEN, "scalar": GREY, "host": BROWN}
+    fixed |= {unit: BLUE for name in ("matrix", *arch.arrays) for unit in arch.units(name)}
     copy = arch.copy_.get(engine)
     if copy is None:
         return fixed.get(engine, PURPLE if engine in arch.engines_ else INK)

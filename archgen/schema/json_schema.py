@@ -7,7 +7,7 @@ It is generated from the records in `simmodel.arch.record`, with the names that 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
+from pydantic_core.core_schema import TaggedUnionSchema
 
 from archgen.schema.tree import EXTENDS, Path, listed
 from simmodel.arch.record import Arch
@@ -63,10 +64,14 @@ class View:
         for option in node.get("anyOf", ()):
             yield from self._options(self.resolved(option))
 
-    def keys(self, node: Schema) -> list[str]:
+    def fitting_branch(self, node: Schema, given: Collection[str]) -> Schema:
+        """Of mappings that `node` may be the one that has most of the `given` keys; else itself."""
+        options = (option for option in self._options(node) if "properties" in option)
+        return max(options, key=lambda o: len(o["properties"].keys() & {*given}), default=node)
+
+    def keys(self, node: Schema, given: Collection[str] = ()) -> list[str]:
         """Keys that a mapping of this schema takes, where they are fixed."""
-        options = self._options(node)
-        named = next((list(o["properties"]) for o in options if "properties" in o), [])
+        named = list(self.fitting_branch(node, given).get("properties", ()))
         return named or list(node.get("propertyNames", {}).get("enum", ()))
 
     def holders(self, key: str) -> list[str]:
@@ -145,6 +150,10 @@ class _Generator(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         return str(dft) if isinstance(dft, Bandwidth | Delay) else to_jsonable_python(dft)
+
+    def tagged_union_schema(self, schema: TaggedUnionSchema) -> Schema:
+        """As any other choice: what tells its branches apart is no field of its own."""
+        return {"anyOf": super().tagged_union_schema(schema)["oneOf"]}
 
 
 @cache

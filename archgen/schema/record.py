@@ -90,7 +90,9 @@ class RecordReader(Generic[Record]):
         where, place = trees.dotted(holder, self.root), trees.position(tree, path, key=True)
         if said := self.meant.get(".".join(map(str, path))):
             return Mistake(place, where, f"unknown key {key!r}; {said}")
-        known = self.view.keys(self.view.at(holder))
+        table = trees.find(tree, holder)
+        given = [*table.entries] if isinstance(table, Table) else []
+        known = self.view.keys(self.view.at(holder), given)
         near = trees.guess(key, known)
         alike = any(name.startswith(key[:4]) for name in known)  # misspelled rather than misplaced
         elsewhere = "" if near and alike else self._valid_key_places(key)
@@ -299,7 +301,7 @@ def _fill(value: Plain, schema: Schema) -> None:
     """Puts a stand-in wherever a required key is missing."""
     if not isinstance(value, dict):
         return
-    schema = arch_view().resolved(schema)
+    schema = arch_view().fitting_branch(arch_view().resolved(schema), value)
     for key in schema.get("required", ()):
         value.setdefault(key, _stand_in(key))
     for key, below in value.items():

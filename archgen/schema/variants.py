@@ -250,7 +250,7 @@ MORE = (
     "links.*.ports", "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
     "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
     "host.bandwidth", "vector.lanes", "vector.wide_lanes", "engines.*.lanes",
-    "engines.*.wide_lanes", "matrix.sustained",
+    "engines.*.wide_lanes", "matrix.sustained", "engines.*.sustained",
     "memories.dram.read_efficiency", "memories.dram.write_efficiency", "copy.*.joins_runs",
 )  # fmt: skip
 """Fields of which more never takes anything away."""

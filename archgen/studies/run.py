@@ -343,7 +343,7 @@ def _unread_format(point: Point, program: Program) -> str:
         return ""
     said = f"weights={kind} only rounds weights, which are read as those of {point.dtype}"
     able = [name for name in MX if name.endswith(kind)]
-    read = " or ".join(MX[name] for name in able if arch.matrix.peak(name))
+    read = " or ".join(MX[name] for name in able if arch.peak_macs(name))
     if not read:
         return f"{said}: matrix.rate of {arch.name} has no {' or '.join(able)}"
     return f"{said}: {arch.name} reads {kind} in networks of {read}, in whole blocks of 32"

@@ -210,7 +210,8 @@ class LayerEmitter:
     ) -> Iterator[EngineStep]:
         """One nest on all engines of its kind: each takes a part of the tile."""
         way, plan = compute.binding, self.plan
-        units = self.around.arch.units(way.engine if adds else way.finisher)
+        arch = self.around.arch.with_array(way.array)
+        units = arch.units(way.adder if adds else way.finisher)
         if len(units) == 1:
             yield self._compute(compute, tile, adds=adds)
             return
@@ -218,7 +219,7 @@ class LayerEmitter:
         target = plan.buffers[[*inner, compute.writes][0]]
         spans = tile.needs.loops[compute.position][: compute.nest.rank]
         order = sorted(range(len(spans)), key=lambda d: -abs(target.strides[d]))
-        shared = columns(compute.nest, way, self.around.arch)
+        shared = columns(compute.nest, way, arch)
         dim = cut_dim([(d, spans[d].size) for d in order], len(units), shared)
         extent = 1 if dim is None else spans[dim].size
         for number, (start, size) in enumerate(shares(extent, len(units))):
@@ -247,14 +248,18 @@ class LayerEmitter:
     def _compute(self, compute: Compute, tile: TilePosition, *, adds: bool) -> EngineStep:
         """One nest on its engine, or one half of a product that is finished later: what `adds` up,
         and the rest."""
-        around, nest, way = self.around, compute.nest, compute.binding
-        engine = way.engine if adds else way.finisher
+        nest, way = compute.nest, compute.binding
+        around = self.around.on_array(way.array)
+        engine = way.adder if adds else way.finisher
         origin = self.origins[compute.position]
-        if adds:
-            emitter = MatrixEmitter if engine == "matrix" else ProductEmitter
-            items = tuple(emitter(around, origin).items(compute, tile))
+        emitter: VectorEmitter | MatrixEmitter | ProductEmitter
+        if not adds:
+            emitter = VectorEmitter(around, origin, engine)
+        elif way.engine == "matrix":
+            emitter = MatrixEmitter(around, origin, engine)
         else:
-            items = tuple(VectorEmitter(around, origin, engine).items(compute, tile))
+            emitter = ProductEmitter(around, origin)
+        items = tuple(emitter.items(compute, tile))
         reads = set(compute.reads)
         writes = {compute.writes}
         inner = {name for name in (compute.sums, *compute.scratch) if name is not None}

@@ -85,7 +85,9 @@ class Axes(NamedTuple):
 
 @dataclass(frozen=True)
 class MatrixEmitter(TileEmitter):
-    """Emits one compute step on the matrix engine."""
+    """Emits one compute step on a matrix engine."""
+
+    engine: str = "matrix"
 
     def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
         nest, found = compute.nest, roles(compute.nest)
@@ -174,7 +176,7 @@ class MatrixEmitter(TileEmitter):
             if name in finish:
                 finish[name] = _per_column(finish[name], out)
         return kind(
-            engine="matrix", origin=self.origin, a=a, w=w, dst=target.along(out),
+            engine=self.engine, origin=self.origin, a=a, w=w, dst=target.along(out),
             partial=partial_ and partial_.along(out), **finish, **fields,
         )  # fmt: skip
 
@@ -273,7 +275,7 @@ class MatrixEmitter(TileEmitter):
         *, first: bool, last: bool,
     ) -> list[Item]:  # fmt: skip
         """Array-sized pieces: reduction outermost, then columns, then pixels."""
-        rows, _ = tile_limits(self.arch, product.a.dtype)
+        rows, _ = tile_limits(self.arch.matrix, product.a.dtype)
         depth = axes.deep
         extent = 1 if depth is None else product.a.shape[depth]
         pieces = -(-extent // rows)
@@ -298,7 +300,7 @@ class MatrixEmitter(TileEmitter):
 
     def _column_tiles(self, whole: MatrixInstruction) -> list[Item]:
         """`whole` cut into columns of the array."""
-        _, cols = tile_limits(self.arch)
+        _, cols = tile_limits(self.arch.matrix)
 
         def piece(variable: str, run: PieceRun) -> list[Item]:
             names = ("w", "dst", "partial", "bias", "multiplier")

@@ -69,7 +69,7 @@ def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Ar
             continue
         total += macs
         if compute.binding.engine == arch.multiplier:
-            kind = rate_type(compute.nest, tensors, arch)
+            kind = rate_type(compute.nest, tensors, arch.with_array(compute.binding.array))
             products[kind] = products.get(kind, 0) + macs
     flash = 0 if arch.constants == "dram" else least.constants
     return Demand(tuple(products.items()), total, least.read, least.written, flash)
@@ -565,7 +565,8 @@ class ProgramCode(OffChip):
         Raises TooFewTokens.
         """
         front_end, cores = self.arch.front_end, self.cores
-        first = {name: kind for kind in ("matrix", "vector") for name in self.arch.units(kind)}
+        kinds = *self.arch.arrays, "vector"
+        first = {name: kind for kind in kinds for name in self.arch.units(kind)}
         for sharing in (Sharing.TURNS,) if turns else [*Sharing][:-1]:
             if sharing >= Sharing.ALONE:
                 cores = [[renamed(node, first) for node in nodes] for nodes in cores]

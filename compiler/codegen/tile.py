@@ -7,7 +7,7 @@ affine in the tile loops' variables, so the same operands serve every tile of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.codegen.legalize import Names
 from compiler.codegen.nodes import Use
@@ -60,6 +60,10 @@ class EmissionContext:
     """Origin index of the node that picks a tensor of which this group reads the rows."""
     lacking: Callable[[str, int], bool]
     """Whether a core has yet to load a constant that stays for several groups."""
+
+    def on_array(self, name: str) -> EmissionContext:
+        """The same with the array of this name as the `matrix` of the machine."""
+        return self if name == "matrix" else replace(self, arch=self.arch.with_array(name))
 
     def uses(self, reads: Iterable[TileBuffer], writes: Iterable[TileBuffer]) -> tuple[Use, ...]:
         """What a step touches on chip."""

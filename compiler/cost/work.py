@@ -58,7 +58,7 @@ def array_work(
     if arch.matrix.granularity != "conv":
         count, positions = count * positions, 1
     if arch.matrix.granularity == "tile":
-        deep, wide = tile_limits(arch, dtype)
+        deep, wide = tile_limits(arch.matrix, dtype)
         count = count * -(-depth // deep) * -(-columns // wide)
         depth, columns = np.minimum(depth, deep), np.minimum(columns, wide)
     extents, kind = (pixels, columns, depth, positions), product_type(dtype)

@@ -31,7 +31,7 @@ def engine_events(layer: Layer, arch: Arch) -> Events:
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
         tensors = layer.tensors
         if way.engine == "matrix":
-            _add_array_product(found, nest, tensors, way, arch)
+            _add_array_product(found, nest, tensors, way, arch.with_array(way.array))
         elif way.product:
             _add_vector_product(found, nest, tensors, way, arch)
         if way.engine not in ("copy", "scalar"):
@@ -89,7 +89,8 @@ def _add_array_product(
     found.read[matrix.weights] += int(right.stored * weights_again * blocks)
     pieces, tap = 1 if matrix.granularity == "conv" else positions, joining(nest, matrix)
     if matrix.granularity == "tile":
-        wide, limit = nest.dims[tap.dim].extent if tap else 1, tile_limits(arch, left.dtype)[0]
+        wide = nest.dims[tap.dim].extent if tap else 1
+        limit = tile_limits(arch.matrix, left.dtype)[0]
         pieces = min(positions // n * -(-deep * n // limit) for n in (1, wide))
     found.instructions += blocks * pieces
     sums = outputs * size_of(accumulator_of(left.dtype))

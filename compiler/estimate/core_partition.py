@@ -193,7 +193,7 @@ class CorePartition:
     def input_load_cycles(self, layer: Layer, name: str) -> float:
         """Cycles in which a core loads its part of a map of the network's inputs: where the array
         walks it in another order than it lies, element by element."""
-        tensor, arch = layer.tensors[name], self._arch
+        tensor, arch = layer.tensors[name], self._arch.with_array(layer.binding.array)
         sizes = by_rows(tensor.shape, self._count)
         on_array = layer.binding.engine == "matrix" and layer.head.operands[0].tensor == name
         near = arch.matrix.input if on_array else "local"

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -32,7 +32,7 @@ from compiler.cost.overlap import copy_rate, host_cycles, in_turn
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import depthwise_each
-from compiler.target.machine import array_takes, rate_type
+from compiler.target.machine import array_of, array_takes, on_its_array, rate_type
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.demand import Demanded, Precedence, Shares, demanded
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
@@ -86,6 +86,8 @@ class EngineWork:
     vector: float
     either: bool = False
     """Whether it is one or the other, not both."""
+    array: str = "matrix"
+    """The matrix engine that it is bound to, or would be."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,18 @@ def load_rate(arch: Arch) -> float:
 
 
 def _engines(work: tuple[EngineWork, ...], cores: int) -> tuple[float, float]:
-    """Least cycles of matrix and of vector engines, where what either can do is shared.
+    """Least cycles of the busiest matrix engine and of the vector engines."""
+    found = [(0.0, 0.0)]
+    for array in dict.fromkeys(each.array for each in work):
+        others = (replace(w, matrix=0.0) for w in work if w.array != array and not w.either)
+        own = (each for each in work if each.array == array)
+        found.append(_two_engines((*own, *others), cores))
+    matrix, vector = (max(side) for side in zip(*found, strict=True))
+    return matrix, vector
+
+
+def _two_engines(work: tuple[EngineWork, ...], cores: int) -> tuple[float, float]:
+    """Least cycles of a matrix and of the vector engines, where what either can do is shared.
 
     Where both end together is where any weighting of their times is largest (duality); what one
     engine alone cannot avoid is the weighting that counts the other for nothing.
@@ -260,15 +273,17 @@ def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Engi
             added = (macs if way.product else 0) * cost / lanes
             yield nest.tensor, EngineWork(0.0, vector + added)
             continue
-        dtype = rate_type(nest, layer.tensors, arch)
-        peak = arch.matrix.units * arch.matrix.peak(dtype)
+        name = way.array if way.engine == "matrix" else array_of(nest, layer.tensors, arch)
+        seen = arch.with_array(name)
+        dtype = rate_type(nest, layer.tensors, seen)
+        peak = seen.matrix.units * seen.matrix.peak(dtype)
         if nest.depthwise:
             lane_cycles = macs * arch.vector.cost.multiply / lanes
             array = macs / peak if peak else lane_cycles
-            yield nest.tensor, EngineWork(array, lane_cycles, either=True)
+            yield nest.tensor, EngineWork(array, lane_cycles, True, name)
         else:
-            array = macs / peak if share < 1 else array_takes(nest, dtype, arch)
-            yield nest.tensor, EngineWork(array, vector)
+            array = macs / peak if share < 1 else array_takes(nest, dtype, seen)
+            yield nest.tensor, EngineWork(array, vector, array=name)
 
 
 def _weight_load_cycles(demands: Demands, work: Mapping[str, EngineWork], arch: Arch) -> float:
@@ -278,7 +293,16 @@ def _weight_load_cycles(demands: Demands, work: Mapping[str, EngineWork], arch: 
     left = sum(sizes.values()) - held
     if left <= 0:
         return 0.0
-    alone = {name: w.matrix / arch.core_count for name, w in work.items() if not w.either}
+    # Where arrays are unlike, the share of each of all work bounds what they do at the same time.
+    total, own = sum(w.matrix for w in work.values()), dict[str, float]()
+    for each in work.values():
+        own[each.array] = own.get(each.array, 0.0) + each.matrix
+    weights_of = {name: cycles / total if total else 1.0 for name, cycles in own.items()}
+    alone = {
+        name: weights_of[w.array] * w.matrix / arch.core_count
+        for name, w in work.items()
+        if not w.either
+    }
     busy = np.array([alone.get(name, 0.0) for name in demands.names])
     ready = sorted(
         (float(shares @ busy), alone.get(name, 0.0), sizes[name])
@@ -366,10 +390,12 @@ def product_cycles_on(result: CompileResult, other: Arch) -> ProductCycles:
         for nest, way in zip(layer.nests, layer.bindings, strict=True):
             if nest.depthwise:
                 array, lanes = depthwise_each(nest, layer.tensors, other)
-                array = array if other.matrix.depthwise else math.inf
+                seen = on_its_array(nest, layer.tensors, other)
+                array = array if seen.matrix.depthwise else math.inf
                 if array < lanes or (way.engine != "vector" and lanes < math.inf):
                     found.depthwise[nest.origin] = min(array, lanes)
             elif way.engine == "matrix":
-                kind = rate_type(nest, layer.tensors, other)
-                found.dense[nest.origin] = array_takes(nest, kind, other)
+                seen = on_its_array(nest, layer.tensors, other)
+                kind = rate_type(nest, layer.tensors, seen)
+                found.dense[nest.origin] = array_takes(nest, kind, seen)
     return found

@@ -25,6 +25,7 @@ from compiler.target.array_mapping import joining, mapping, pixel_blocks, roles
 from compiler.target.bind import depthwise_each
 from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
 from compiler.target.machine import (
+    array_of,
     array_takes,
     form_of,
     function_engine_lacks,
@@ -74,17 +75,18 @@ def forms_of(
     for compute in plan.computes:
         nest, sizes = compute.nest, [span.size for span in extents[compute.position]]
         made.append(engine_report(nest, layer, compute.binding, arch))
-        if compute.binding.engine == "matrix" and nest.depthwise and arch.matrix.depthwise:
+        seen = arch.with_array(compute.binding.array)
+        if compute.binding.engine == "matrix" and nest.depthwise and seen.matrix.depthwise:
             cycles, *_ = depthwise_each(nest, layer.tensors, arch)
             walks = f"[{' x '.join(str(n) for n in sizes if n > 1)}]"
             made.append(FormReport(nest.origin, "matrix.depthwise", walks, cycles, ()))
         elif compute.binding.engine == "matrix":
             depth = 1 if (k := roles(nest).k) is None else sizes[k]
-            kind = rate_type(nest, layer.tensors, arch)
-            lies = mapping(nest, arch.matrix, kind, depth, (compute.steps[0], compute.steps[1]))
+            kind = rate_type(nest, layer.tensors, seen)
+            lies = mapping(nest, seen.matrix, kind, depth, (compute.steps[0], compute.steps[1]))
             one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
-            arrays.append(one + array_text(lies, nest, arch.matrix, sizes))
-            made.append(_on_array(nest, lies, sizes, kind, arch))
+            arrays.append(one + array_text(lies, nest, seen.matrix, sizes))
+            made.append(_on_array(nest, lies, sizes, kind, seen))
         elif form_of(nest).startswith("vector.window") and slides(nest, arch):
             around = layer.tensors, arch, compute.binding, layer.inside, sizes[: nest.rank]
             kernel = " x ".join(str(dim.extent) for dim in nest.dims[nest.rank :])
@@ -99,35 +101,38 @@ def forms_of(
 def engine_report(nest: Nest, layer: Layer, way: Binding, arch: Arch) -> FormReport:
     """Which engine has an operator, and what the others would take for all of it."""
     priced = list(_engines(nest, layer, arch))
-    own = next(cycles for name, cycles, _ in priced if name == way.finisher or name == way.engine)
+    own = next(cycles for name, cycles, _ in priced if name in (way.finisher, way.adder))
     cycles = math.nan if own is None else own
     others = []
     for name, takes, why in priced:
         if takes and cheaper(takes, cycles):
             why = why or "taken only where no other engine can"
-        if name != way.engine:
+        if name != way.adder:
             others.append(RejectedOption(name, takes, cycles, why))
     finished = ", finished by vector" if way.engine == "matrix" and not way.direct else ""
-    return FormReport(nest.origin, "engine", f"{way.engine}{finished}", cycles, _sorted(others))
+    return FormReport(nest.origin, "engine", f"{way.adder}{finished}", cycles, _sorted(others))
 
 
 def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float | None, str]]:
     """Each engine, what it takes for all of `nest`, or why it cannot run it."""
     tensors = layer.tensors
     if nest.depthwise:
-        names = zip(("matrix", "vector"), depthwise_each(nest, tensors, arch), strict=True)
+        engines = array_of(nest, tensors, arch), "vector"
+        names = zip(engines, depthwise_each(nest, tensors, arch), strict=True)
         yield from ((n, c, "") if c < math.inf else (n, None, "no such products") for n, c in names)
     elif nest.contraction:
-        kind = rate_type(nest, tensors, arch)
-        why = no_products(nest, tensors, arch)
-        yield "matrix", None if why else array_takes(nest, kind, arch), why or ""
+        for name in arch.arrays or ("matrix",):
+            seen = arch.with_array(name)
+            why = no_products(nest, tensors, seen)
+            taken = None if why else array_takes(nest, rate_type(nest, tensors, seen), seen)
+            yield name, taken, why or ""
         why = vector_multiplies(nest, tensors, arch)
         yield "vector", None if why else lanes_take(nest, tensors, arch), why or ""
     else:
         why = vector_lacks(nest, tensors, arch, finishing=False)
         work = VectorWork(nest, tensors, arch, Binding("vector"), layer.inside, nest.shape)
         yield "vector", None if why else float(work.cycles), why or ""
-        for name in arch.engines_:
+        for name in arch.function_engines:
             why = function_engine_lacks(nest, tensors, arch, name)
             yield name, None if why else float(replace(work, way=Binding(name)).cycles), why or ""
     if arch.scalar.types and not (nest.contraction or nest.depthwise):

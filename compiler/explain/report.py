@@ -174,7 +174,7 @@ def _layers(made: GroupDecision, result: CompileResult, arch: Arch) -> Iterator[
     first = next(origins, 0)  # one for each operator, in order
     for plan in made.plan.layers:
         layer, routes = plan.tiled.layer, [compute.binding for compute in plan.computes]
-        engines = dict.fromkeys(way.engine for way in routes) or {"copy": None}
+        engines = dict.fromkeys(way.adder for way in routes) or {"copy": None}
         if any(way.engine == "matrix" and not way.direct for way in routes):
             engines["vector"] = None
         forms, array = forms_of(plan, first, result.works, arch)

@@ -104,7 +104,11 @@ def phases(plan: Plan, arch: Arch) -> list[Phase]:
         return _transfer(plan.buffers[name], engine, 1, TILES, arch, write=write)
 
     tiles = max((len(w.moments) * w.repeats for w in plan.walked), default=1)
-    found = [Phase(tuple(_Layer(layer, plan, arch).tasks()), tiles) for layer in plan.layers]
+    layers = (
+        _Layer(layer, plan, arch.with_array(layer.tiled.layer.binding.array))
+        for layer in plan.layers
+    )
+    found = [Phase(tuple(layer.tasks()), tiles) for layer in layers]
     for position, layer in enumerate(plan.layers):
         # What no loop of the layer moves arrives while the layer before runs.
         if position or tiles > 1:
@@ -155,7 +159,7 @@ class _Layer:
         pieces = math.prod(counts[: layer.out_level])
         products = [c for c in layer.computes if c.binding.product]
         # The work behind a product is done alone where there is only one piece of it.
-        behind = "vector" if pieces > 1 or not products else "matrix"
+        behind = "vector" if pieces > 1 or not products else products[0].binding.array
         apart = any(c.binding.engine == "matrix" for c in products)
         late = 1 if apart and pieces > 1 else 0
         for compute in products:
@@ -198,7 +202,7 @@ class _Layer:
         return found
 
     def _product_task(self, compute: Compute, loops: Sequence[Range], turns: int) -> Task:
-        nest, matrix, engine = compute.nest, self.arch.matrix, compute.binding.engine
+        nest, matrix, engine = compute.nest, self.arch.matrix, compute.binding.adder
         found = roles(nest)
         m, n, k, taps, batch = (
             math.prod(loops[d].size for d in dims)

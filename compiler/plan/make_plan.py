@@ -43,6 +43,7 @@ from compiler.target.layout import input_strides, links_of, loaded_once, role_of
 from compiler.target.machine import between_type, slots_of_sums, temporary_type
 from compiler.tensor_ir.nest import Access, Nest, dense, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
+from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch
 from simmodel.isa.region import replace
 
@@ -180,7 +181,7 @@ class LayerPlanner(BufferList):
         self, schedule: Schedule, tiled: Tiled, position: int, slots: int, held: GroupBuffers,
         group: BufferList,
     ) -> None:  # fmt: skip
-        super().__init__(group.arch, group.buffers)
+        super().__init__(group.arch.with_array(tiled.layer.binding.array), group.buffers)
         self.tiled, self.position, self.slots, self.held = tiled, position, slots, held
         self.layer: Layer = tiled.layer
         self.home_of = partial(schedule.group.home, arch=group.arch)
@@ -353,8 +354,7 @@ class LayerPlanner(BufferList):
         if positions > 1 or grain == "gemm":
             return positions > 1
         depth = self.needs.loops[0][found.k].size if found.k is not None else 1
-        engine = self.arch.matrix
-        return depth > (engine.depth if engine.kind == "cube" else engine.rows)
+        return depth > tile_limits(self.arch.matrix)[0]
 
     def _scratch(self, position: int, nest: Nest, way: Binding) -> tuple[str, ...]:
         """Space for values between the vector instructions of one nest."""

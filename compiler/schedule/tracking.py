@@ -87,6 +87,16 @@ class _TrackedView:
     def __class__(self, kind: type[Any]) -> None:
         raise AttributeError("a view stays what it is")
 
+    def with_array(self, name: str) -> Any:
+        """See `Arch.with_array`."""
+        if name != "matrix" and self.matrix is self.engines_[name]:
+            return self
+        views: dict[str, Any] = self.__dict__.setdefault("_views", {"matrix": self})
+        if name not in views:
+            views[name] = _TrackedView(self._part, self._field, self._noted)
+            views[name].__dict__["matrix"] = self.engines_[name]
+        return views[name]
+
     def __getattr__(self, name: str) -> Any:
         kind = self.__class__
         if name in kind.model_fields:

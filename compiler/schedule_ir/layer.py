@@ -27,6 +27,8 @@ class Binding:
     Vector engine: not so where it adds up products over channels, and finishes these sums."""
     sums: str = "local"
     """Memory role of partial sums."""
+    array: str = "matrix"
+    """Matrix engine: which one, where a core has several that are unlike."""
 
     @property
     def product(self) -> bool:
@@ -35,11 +37,16 @@ class Binding:
         return self.engine == "matrix" or not self.direct
 
     @property
+    def adder(self) -> str:
+        """The engine that multiplies and adds up, by its name."""
+        return self.array if self.engine == "matrix" else self.engine
+
+    @property
     def finisher(self) -> str:
-        """The engine that writes the result; what else a copy would do stays on chip with the
-        vector engine."""
+        """The engine that writes the result, by its name; what else a copy would do stays on chip
+        with the vector engine."""
         if self.engine in ("copy", "matrix"):
-            return "matrix" if self.engine == "matrix" and self.direct else "vector"
+            return self.array if self.engine == "matrix" and self.direct else "vector"
         return self.engine
 
 

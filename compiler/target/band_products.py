@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.target.machine import no_products, vector_lacks
+from compiler.target.machine import no_products, on_its_array, vector_lacks
 from compiler.tensor_ir.nest import (
     Access,
     Affine,
@@ -50,7 +50,7 @@ def as_windows(
         y[c=32, m=1, r=3] = sum over t=3 of mul(x[c, t + 25], v[m, r, t])
     """
     axis = _row_axis(nest, tensors)
-    if axis is None or no_products(nest, tensors, arch) is None:
+    if axis is None or no_products(nest, tensors, on_its_array(nest, tensors, arch)) is None:
         return ()
     matrix = np.asarray(tensors[nest.operands[1].tensor].data)
     ends = (tensors[name] for name in (nest.operands[0].tensor, nest.tensor))

@@ -24,6 +24,7 @@ from compiler.target.machine import (
     function_engine_lacks,
     no_products,
     on_array,
+    on_its_array,
     scalar_lacks,
     scalar_takes,
     vector_lacks,
@@ -49,7 +50,8 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
         copy, vector = moved_each(nest, tensors, arch)
         return (Binding("copy"),) if copy <= vector else (Binding("vector"),)
     lacks = vector_lacks(nest, tensors, arch, finishing=False)
-    beside = [n for n in arch.engines_ if function_engine_lacks(nest, tensors, arch, n) is None]
+    named = arch.function_engines
+    beside = [name for name in named if function_engine_lacks(nest, tensors, arch, name) is None]
     if beside:  # among equally fast ones not the vector engine, which finishes products
         choices = [Binding(name) for name in (*beside, *(["vector"] if lacks is None else []))]
         works = (VectorWork(nest, tensors, arch, way, (), nest.shape) for way in choices)
@@ -62,14 +64,15 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
 
 
 def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
-    """Cycles of a depthwise product on the matrix engine, its channels together or alone as it has
-    them, and alone on the vector engine; infinite where it has none."""
+    """Cycles of a depthwise product on the array that is best for it, its channels together or
+    alone as it has them, and alone on the vector engine; infinite where it has none."""
     dtype = tensors[nest.operands[0].tensor].dtype
     array = vector = math.inf
-    if no_products(nest, tensors, arch) is None:
+    seen = on_its_array(nest, tensors, arch)
+    if no_products(nest, tensors, seen) is None:
         way = on_array(nest, tensors, arch)
-        end = VectorWork(nest, tensors, arch, way, (), nest.shape).cycles
-        array = max(array_takes(nest, dtype, arch), float(end))
+        end = VectorWork(nest, tensors, seen, way, (), nest.shape).cycles
+        array = max(array_takes(nest, dtype, seen), float(end))
     if array == math.inf or vector_lacks(nest, tensors, arch, finishing=False) is None:
         work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
         vector = float(work.cycles) / nest.sparse
@@ -105,10 +108,10 @@ def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:
 def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
     """Why no engine of `arch` can run `nest`, or None."""
     way = possible(nest, tensors, arch)[0]
-    if way.engine in ("copy", "scalar", *arch.engines_):
+    if way.engine in ("copy", "scalar", *arch.function_engines):
         return None
     if way.engine == "matrix":
-        lacks = no_products(nest, tensors, arch)
+        lacks = no_products(nest, tensors, arch.with_array(way.array))
         if lacks is not None or way.direct:
             return lacks
         return vector_lacks(nest, tensors, arch, finishing=True)
@@ -181,7 +184,7 @@ def print_bound(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def _binding_text(binding: Binding) -> str:
-    words: list[str] = [binding.engine]
+    words: list[str] = [binding.adder]
     if not binding.direct:
         words.append("finished by vector")
     if binding.product:

@@ -194,7 +194,7 @@ class _Fusion:
                 composite=next(iter(composites), None),
             )  # fmt: skip
             ways = possible(nest, self.tensors, self.arch)
-            able = ways[0].engine in ("vector", *self.arch.engines_)
+            able = ways[0].engine in ("vector", *self.arch.function_engines)
             if able and not unsupported(nest, self.tensors, self.arch):
                 return nest
         return None

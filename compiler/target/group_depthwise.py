@@ -20,7 +20,7 @@ from compiler.cost.transfer import Path
 from compiler.cost.work import depthwise_cycles
 from compiler.passes import ensured
 from compiler.target.bind import depthwise_each
-from compiler.target.machine import no_products
+from compiler.target.machine import no_products, on_its_array
 from compiler.tensor_ir.nest import (
     Affine,
     Array,
@@ -68,26 +68,26 @@ class GroupDepthwise(NestRewrite):
 
 def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> int:
     """Channels per product with the fewest cycles for `nest`; 1: unchanged."""
-    if not nest.depthwise or nest.rank < 3 or arch.matrix.depthwise:
-        return 1
-    if not _has_depthwise_layout(nest, tensors):
+    if not nest.depthwise or nest.rank < 3 or not _has_depthwise_layout(nest, tensors):
         return 1
     dtype, kind = (tensors[access.tensor].dtype for access in nest.operands)
-    if is_float(dtype) or no_products(nest, tensors, arch) is not None:
+    arrays = [arch.with_array(name) for name in arch.arrays]
+    able = [a for a in arrays if not (a.matrix.depthwise or no_products(nest, tensors, a))]
+    if is_float(dtype) or not able:
         return 1
     channels = nest.shape[1]
     pixels = math.prod(nest.shape) // channels
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-    way, weights = (
-        Path(arch, 1, arch.constants, arch.matrix.weights),
-        channels * taps * size_of(kind),
-    )
+    weights, alone = channels * taps * size_of(kind), on_its_array(nest, tensors, arch)
+    way = Path(arch, 1, arch.constants, alone.matrix.weights)
     best, least = 1, min(depthwise_each(nest, tensors, arch)) + way.run(weights).cycles
-    for each in range(2, min(channels, max(tile_limits(arch))) + 1):
-        cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, each) / arch.matrix.units
-        cycles += way.run(each * weights).cycles
-        if cycles < least:
-            best, least = each, cycles
+    for seen in able:
+        way = Path(arch, 1, arch.constants, seen.matrix.weights)
+        for each in range(2, min(channels, max(tile_limits(seen.matrix))) + 1):
+            cycles = depthwise_cycles(seen, dtype, pixels, channels, taps, each)
+            cycles = cycles / seen.matrix.units + way.run(each * weights).cycles
+            if cycles < least:
+                best, least = each, cycles
     return best
 
 

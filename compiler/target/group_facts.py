@@ -71,7 +71,7 @@ class LayerFacts:
     def engines(self) -> tuple[tuple[str, str], ...]:
         """Per nest: the engine that reads its operands, and the one that finishes it."""
         return tuple(
-            ("matrix" if way.engine == "matrix" else way.finisher, way.finisher)
+            (way.adder if way.engine == "matrix" else way.finisher, way.finisher)
             for way in self.layer.bindings
         )
 
@@ -93,7 +93,7 @@ class LayerFacts:
     @cached_property
     def innermost(self) -> int | None:
         """Innermost axis of a product's left operand; None for other layers."""
-        if self.engines[0][0] != "matrix":
+        if self.layer.binding.engine != "matrix":
             return None
         head = self.layer.head
         return innermost_axis(self.layer.tensors[head.operands[0].tensor], head, self.arch)
@@ -195,7 +195,9 @@ class Facts:
     def layer(self, layer: Layer) -> LayerFacts:
         found = self.layers.get(id(layer))
         if found is None:
-            found = self.layers[id(layer)] = LayerFacts(layer, self.arch)
+            found = self.layers[id(layer)] = LayerFacts(
+                layer, self.arch.with_array(layer.binding.array)
+            )
         return found
 
     def passing(self, group: Group, name: str) -> Passing:

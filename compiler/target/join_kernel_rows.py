@@ -23,7 +23,7 @@ from compiler.passes import ensured
 from compiler.target.array_mapping import joining
 from compiler.target.bind import moved_each
 from compiler.target.layout import load_cycles
-from compiler.target.machine import no_products, on_array, product_extents, rate_type
+from compiler.target.machine import no_products, on_array, on_its_array, product_extents, rate_type
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import (
     Access,
@@ -66,9 +66,11 @@ class JoinKernelRows(NestRewrite):
         steps: list[Step] = []
         for step in graph.steps:
             made: tuple[Step, ...] = (step,)
-            if isinstance(step, Nest) and _joinable(step, tensors, arch):
-                made, new = _copy_and_product(step, tensors)
-                if _pays(step, made, {**tensors, **new}, arch, given=graph.inputs):
+            nest = step if isinstance(step, Nest) and step.contraction else None
+            seen = arch if nest is None else on_its_array(nest, tensors, arch)
+            if nest is not None and _joinable(nest, tensors, seen):
+                made, new = _copy_and_product(nest, tensors)
+                if _pays(nest, made, {**tensors, **new}, seen, given=graph.inputs):
                     tensors.update(new)
                     buffers |= {t.storage.buffer: t.elements for t in new.values()}
                 else:

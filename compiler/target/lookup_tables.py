@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.numerics.nest_error import AGAINST_REFERENCE, forward_error
 from compiler.passes import Count, ensured
-from compiler.target.machine import no_products, on_array
+from compiler.target.machine import no_products, on_array, on_its_array
 from compiler.tensor_ir.build import identity
 from compiler.tensor_ir.interpreter import run_nest
 from compiler.tensor_ir.nest import ZERO, Access, Array, Dim, Nest, NestGraph, Step, at
@@ -97,7 +97,10 @@ class _Tables:
         if place is None or not isinstance(product, Nest) or product.table:
             return
         alone = source.tensor in self.private and {*self.readers[source.tensor]} <= instead
-        summed = product.contraction or (product.depthwise and self.arch.matrix.depthwise)
+        if not (product.contraction or product.depthwise):
+            return
+        seen = on_its_array(product, self.tensors, self.arch)
+        summed = product.contraction or seen.matrix.depthwise
         same = self.tensors[source.tensor].dtype == self.tensors[nest.tensor].dtype
         if not (alone and summed and same and identity(source, nest.rank)):
             return
@@ -105,8 +108,9 @@ class _Tables:
             product, tensor=nest.tensor, table=nest.parameters, uncertain=nest.uncertain,
             origin=f"{product.origin}+{nest.origin}",
         )  # fmt: skip
-        lacks = no_products(product, self.tensors, self.arch)
-        if lacks is None and on_array(tabled, self.tensors, self.arch).direct:
+        lacks = no_products(product, self.tensors, seen)
+        able = "table" in seen.matrix.writeback
+        if lacks is None and able and on_array(tabled, self.tensors, self.arch).direct:
             self.steps[place], self.steps[position] = tabled, None
 
     def _nest(self, position: int) -> Nest | None:

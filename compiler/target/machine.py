@@ -60,7 +60,7 @@ def function_engine_lacks(
     nest: Nest, tensors: Mapping[str, Tensor], arch: Arch, name: str
 ) -> str | None:
     """Why the function engine `name` cannot run `nest`, or None."""
-    engine, types = arch.engines_[name], _types(nest, tensors, nest.reads)
+    engine, types = arch.function_engines[name], _types(nest, tensors, nest.reads)
     if is_float(wide := temporary_type(arch)):
         types.add(wide)  # of real values that stay within a layer
     missing = sorted(kind for kind in types if not engine.has(kind))
@@ -88,27 +88,52 @@ def scalar_takes(nest: Nest, arch: Arch) -> float:
     return math.prod(dim.extent for dim in nest.dims) * arch.factor(form, cost_of(form))
 
 
+def array_of(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str:
+    """Name of the array for a sum of products: of those that can multiply such operands and, where
+    it is looked up, finish the result, the one that takes the fewest cycles for the products."""
+    if len(arch.arrays) < 2:
+        return "matrix"
+
+    def takes(name: str) -> float:
+        seen = arch.with_array(name)
+        kind = rate_type(nest, tensors, seen)
+        grouped = nest.beside is not None and seen.matrix.depthwise
+        missing = "table" not in seen.matrix.writeback if nest.table else False
+        if grouped or missing or not seen.matrix.peak(kind) or no_products(nest, tensors, seen):
+            return math.inf
+        kind = tensors[nest.operands[0].tensor].dtype if nest.depthwise else kind
+        return array_takes(nest, kind, seen)
+
+    return min(arch.arrays, key=takes)
+
+
+def on_its_array(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> Arch:
+    """The machine as a sum of products sees it: its array is the `matrix` there."""
+    return arch.with_array(array_of(nest, tensors, arch))
+
+
 def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
     """Engines for a sum of products over channels, the faster one first: the array, and the vector
     engine if the array does not multiply such types or the vector engine has products of its
     own."""
     array, vector = on_array(nest, tensors, arch), Binding("vector", direct=False)
-    able = no_products(nest, tensors, arch) is None
+    seen = arch.with_array(array.array)
+    able = no_products(nest, tensors, seen) is None
     if able and not arch.vector.product_rows:
         return (array,)
     if vector_multiplies(nest, tensors, arch) is not None:
         return (array,) if arch.matrix.present else (vector,)
     if not able:
         return (vector,)
-    kind = rate_type(nest, tensors, arch)
-    quicker = array_takes(nest, kind, arch) <= lanes_take(nest, tensors, arch)
+    kind = rate_type(nest, tensors, seen)
+    quicker = array_takes(nest, kind, seen) <= lanes_take(nest, tensors, arch)
     return (array, vector) if quicker else (vector, array)
 
 
 def no_products(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
     """Why the array cannot multiply the operands of `nest`, or None."""
     left, right = (tensors[a.tensor].dtype for a in nest.operands)
-    whole = arch.matrix.granularity != "tile" or tile_limits(arch)[0] % per_block(left) == 0
+    whole = arch.matrix.granularity != "tile" or tile_limits(arch.matrix)[0] % per_block(left) == 0
     if multiplies(left, right) and arch.matrix.peak(product_type(left)) > 0 and whole:
         return _sums_lack(nest, tensors) if mixed(nest, tensors) else None
     types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
@@ -164,13 +189,15 @@ def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str
 
 
 def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
-    """The array's way to run a sum of products: which engine finishes it, and where its sums
+    """The way of its array to run a sum of products: which engine finishes it, and where its sums
     are."""
-    wanted, able = needs(nest, tensors), arch.matrix.writeback
-    raw = bool(wanted or able) or arch.matrix.output == "local"
+    name = array_of(nest, tensors, arch)
+    matrix = arch.with_array(name).matrix
+    wanted, able = needs(nest, tensors), matrix.writeback
+    raw = bool(wanted or able) or matrix.output == "local"
     direct = raw and wanted <= set(able)
-    readable = direct or arch.matrix.output in arch.vector.reads
-    return Binding("matrix", direct, arch.matrix.output if readable else "local")
+    readable = direct or matrix.output in arch.vector.reads
+    return Binding("matrix", direct, matrix.output if readable else "local", name)
 
 
 def product_extents(nest: Nest) -> tuple[int, int, int, int, int]:
@@ -207,7 +234,8 @@ def slides_by_one(nest: Nest) -> bool:
 
 
 def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of all arrays for a sum of products; no tiles of one over channels undercut them."""
+    """Cycles of all units of the array for a sum of products; no tiles of one over channels
+    undercut them."""
     pixels, columns, deep, positions, batch = product_extents(nest)
     units = arch.matrix.units
     if nest.depthwise:
@@ -250,7 +278,8 @@ def vector_lacks(
     if finishing:
         return None
     if mixed(nest, tensors):
-        return no_products(nest, tensors, arch) or "the vector engine has no int16 by int8 products"
+        lacks = no_products(nest, tensors, on_its_array(nest, tensors, arch))
+        return lacks or "the vector engine has no int16 by int8 products"
     if (form := _missing_form(nest, tensors, arch)) is not None:
         return f"{arch.name} has no {form}"
     if is_float(between_type(arch)) or not _has_real_intermediates(nest, tensors, arch):

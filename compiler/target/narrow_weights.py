@@ -18,7 +18,7 @@ from compiler.cost.overlap import copy_rate, path
 from compiler.frontend.quantization.narrow_constants import Narrow
 from compiler.passes import Omittable
 from compiler.target.array_mapping import axis_of, roles
-from compiler.target.machine import contraction_ways
+from compiler.target.machine import array_of, contraction_ways
 from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Tensor
 from simmodel.arch.dtype import holds
 from simmodel.arch.element_types import COMPRESSED, PACKED, per_item, size_of, widened
@@ -49,10 +49,16 @@ class KeepNarrow(Omittable):
                 readers.setdefault(name, []).append(nest)
         found = dict(graph.tensors)
         for name, tensor in graph.tensors.items():
-            around = readers.get(name, []), graph, arch
+            reading = readers.get(name, [])
+            arrays = {array_of(n, graph.tensors, arch) for n in reading if n and n.contraction}
+            seen = arch.with_array(min(arrays, default="matrix"))
+            if len(arrays) > 1:  # which may lack one another's memories and types
+                found[name] = replace(tensor, narrow=None)
+                continue
+            around = reading, graph, seen
             narrow = self._narrow_form(tensor, *around) if tensor.narrow is not None else None
             kinds = [k for k, base in COMPRESSED.items() if base == tensor.dtype]
-            for kind in sorted(filter(arch.matrix.peak, kinds), key=_bytes):
+            for kind in sorted(filter(seen.matrix.peak, kinds), key=_bytes):
                 if narrow is None or _bytes(kind) * tensor.elements < narrow.bytes:
                     narrow = self._compressed_form(tensor, kind, *around) or narrow
             if narrow is not tensor.narrow:
@@ -81,7 +87,7 @@ class KeepNarrow(Omittable):
         readers."""
         buffer = [t for t in graph.tensors.values() if t.storage.buffer == tensor.storage.buffer]
         nests = [nest for nest in readers if nest is not None and nest.contraction]
-        odd = arch.matrix.granularity == "tile" and tile_limits(arch)[0] % per_item(kind)
+        odd = arch.matrix.granularity == "tile" and tile_limits(arch.matrix)[0] % per_item(kind)
         if not self.enabled or tensor.data is None or odd or len(buffer) > 1:
             return None
         if not 0 < len(readers) == len(nests):

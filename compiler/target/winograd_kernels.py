@@ -18,7 +18,13 @@ import numpy as np
 from compiler.cost.overlap import copy_rate, path
 from compiler.passes import Omittable
 from compiler.target.array_mapping import axis_of, roles
-from compiler.target.machine import array_takes, contraction_ways, rate_type, slides_by_one
+from compiler.target.machine import (
+    array_takes,
+    contraction_ways,
+    on_its_array,
+    rate_type,
+    slides_by_one,
+)
 from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Step, Storage, Tensor, row_major
 from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.record import Arch
@@ -36,8 +42,8 @@ class TransformKernels(Omittable):
 
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
         """`graph` with transformed kernels if `arch` has these and is faster with them."""
-        winograd = arch.matrix.winograd
-        if not self.enabled or winograd is None or not winograd.stored:
+        stored = {a.winograd.stored for a in arch.arrays.values() if a.winograd is not None}
+        if not self.enabled or True not in stored:
             return graph
         tensors, buffers = dict(graph.tensors), dict(graph.buffers)
         readers = Counter(
@@ -50,9 +56,12 @@ class TransformKernels(Omittable):
         for step in graph.steps:
             if isinstance(step, Nest) and slides_by_one(step):
                 weights = tensors[step.operands[1].tensor]
+                seen = on_its_array(step, graph.tensors, arch)
+                winograd, made = seen.matrix.winograd, None
                 alone = readers[weights.name] == shared[weights.storage.buffer] == 1
-                made = _with_room(step, weights, winograd.outputs - 1) if alone else None
-                if made is not None and _quicker(step, *made, graph.tensors, arch):
+                if winograd is not None and winograd.stored and alone:
+                    made = _with_room(step, weights, winograd.outputs - 1)
+                if made is not None and _quicker(step, *made, graph.tensors, seen):
                     step, kernel = made
                     tensors[kernel.name] = kernel
                     buffers[kernel.name] = kernel.elements

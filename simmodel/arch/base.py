@@ -118,6 +118,21 @@ def near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
+class ArrayViews:
+    """A machine as layers on each of its arrays see it; equal to nothing else, as machines are
+    compared by their fields."""
+
+    def __init__(self, whole: Any) -> None:
+        self.whole, self._known = whole, dict[str, Any]()
+
+    def of(self, name: str) -> Any:
+        """With the array of this name as its `matrix`."""
+        if name not in self._known:
+            array = self.whole.engines_[name]
+            self._known[name] = self.whole.model_copy(update={"matrix": array})
+        return self._known[name]
+
+
 # Tables that users may add to, and that know what has been added.
 
 Value = TypeVar("Value")

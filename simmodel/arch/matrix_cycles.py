@@ -10,14 +10,13 @@ import math
 from typing import Any
 
 from simmodel.arch.element_types import WINOGRAD, per_block
-from simmodel.arch.record import Arch, Matrix
+from simmodel.arch.record import Matrix
 
 
-def tile_limits(arch: Arch, dtype: str = "") -> tuple[int, int]:
+def tile_limits(matrix: Matrix, dtype: str = "") -> tuple[int, int]:
     """Largest reduction, in elements of `dtype`, and output channels of one array-sized tile."""
-    engine = arch.matrix
-    rows = engine.depth if engine.kind == "cube" else engine.rows
-    return rows // per_block(dtype), engine.cols
+    rows = matrix.depth if matrix.kind == "cube" else matrix.rows
+    return rows // per_block(dtype), matrix.cols
 
 
 def _ceil(a: Any, b: Any) -> Any:

@@ -11,12 +11,13 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag
 
 from simmodel.arch.base import (
     CHAINS,
     NO_DELAY,
     OFF_CHIP,
+    ArrayViews,
     Chain,
     ElementType,
     FrozenModel,
@@ -378,6 +379,19 @@ class FunctionEngine(LaneEngine):
         return listed and form != LOOKUP
 
 
+def _kind_beside(engine: Any) -> str:
+    """Of an engine in `engines`: only arrays say their kind."""
+    is_array = isinstance(engine, Matrix) or (isinstance(engine, dict) and "kind" in engine)
+    return "<array>" if is_array else "<functions>"
+
+
+EngineBeside = Annotated[
+    Annotated[FunctionEngine, Tag("<functions>")] | Annotated[Matrix, Tag("<array>")],
+    Discriminator(_kind_beside),
+]
+"""A second array, if it says its `kind`; else an engine for functions."""
+
+
 class FormLimits(FrozenModel):
     """What narrows forms of the vector engine; what is not said is as everywhere on that engine."""
 
@@ -619,8 +633,9 @@ class Arch(FrozenModel):
     vector: Vector
     isa: Isa = Isa()
     scalar: Scalar = Scalar()
-    engines_: dict[str, FunctionEngine] = Field({}, alias="engines")
-    """Engines of each core beside these, by name."""
+    engines_: dict[str, EngineBeside] = Field({}, alias="engines")
+    """Engines of each core beside these, by name: arrays unlike `matrix`, with its fields, and
+    engines for functions. Each has a queue of its own."""
     copy_: dict[str, CopyEngine] = Field(alias="copy", min_length=1)
     links: dict[str, Link] = {}
     front_end: FrontEnd = FrontEnd()
@@ -696,6 +711,33 @@ class Arch(FrozenModel):
         """Role of the memory in which constants lie."""
         return "dram" if self.memories.flash is None else "flash"
 
+    @property
+    def function_engines(self) -> dict[str, FunctionEngine]:
+        """Engines for functions beside the vector engine, by name."""
+        return {n: each for n, each in self.engines_.items() if isinstance(each, FunctionEngine)}
+
+    @property
+    def arrays(self) -> dict[str, Matrix]:
+        """Matrix engines that are unlike, by name: `matrix`, where there is one, comes first."""
+        beside = {n: each for n, each in self.engines_.items() if isinstance(each, Matrix)}
+        return ({"matrix": self.matrix} if self.matrix.present else {}) | beside
+
+    def array(self, engine: str) -> Matrix:
+        """The array whose unit has this engine name: small1 is the second one of `small`."""
+        beside = self.engines_.get(engine) or self.engines_.get(engine.rstrip("0123456789"))
+        return beside if isinstance(beside, Matrix) else self.matrix
+
+    def with_array(self, name: str) -> Arch:
+        """This machine as a layer sees it whose products run on the array of this name: it is the
+        `matrix` there."""
+        if name == "matrix" or self.matrix is self.engines_[name]:
+            return self
+        views = self.__dict__.get("_views")
+        if views is None or views.whole is not self:  # a copy has what its original had
+            views = self.__dict__["_views"] = ArrayViews(self)
+        found: Arch = views.of(name)
+        return found
+
     def peak_macs(self, dtype: str) -> float:
         """MACs per cycle of the whole chip for element type `dtype`."""
         if not self.matrix.present and dtype not in WINOGRAD:
@@ -703,12 +745,14 @@ class Arch(FrozenModel):
             lanes = self.vector.elements(4 if wide else 2)
             rate = lanes / self.factor("vector.product", "multiply")
             return self.core_count * self.vector.units * rate
-        return self.core_count * self.matrix.units * self.matrix.peak(dtype)
+        return self.core_count * sum(each.units * each.peak(dtype) for each in self.arrays.values())
 
     def units(self, kind: str) -> tuple[str, ...]:
         """Names of the engines of a kind in one core: vector, vector1, vector2."""
         counts = {"matrix": self.matrix.units, "vector": self.vector.units}
-        return (kind, *(f"{kind}{number}" for number in range(1, counts.get(kind, 1))))
+        beside = self.engines_.get(kind)
+        count = beside.units if isinstance(beside, Matrix) else counts.get(kind, 1)
+        return (kind, *(f"{kind}{number}" for number in range(1, count)))
 
     @property
     def multiplier(self) -> str:
@@ -717,7 +761,8 @@ class Arch(FrozenModel):
 
     def lane_engine(self, name: str) -> LaneEngine:
         """The engine of this name that runs vector instructions."""
-        return self.engines_.get(name, self.vector)
+        found = self.engines_.get(name)
+        return found if isinstance(found, LaneEngine) else self.vector
 
     def reach(self, form: str, engine: str = "vector") -> tuple[int, int | None]:
         """Dimensions that one instruction of this form walks on `engine`, and the most elements
@@ -770,5 +815,6 @@ class Arch(FrozenModel):
 
     def engines(self) -> tuple[str, ...]:
         """Engine names of one core, in the order in which reports list them."""
-        array = self.units("matrix") if self.matrix.present else ()
-        return (*array, *self.units("vector"), *self.engines_, "scalar", *self.copy_)
+        arrays = (unit for name in self.arrays for unit in self.units(name))
+        lanes = *self.units("vector"), *self.function_engines
+        return (*arrays, *lanes, "scalar", *self.copy_)

@@ -128,16 +128,18 @@ def absent(form: Form, arch: Arch) -> str | None:
         return "vector.product_rows: 0"
     if form.engine == "matrix" and not arch.matrix.present:
         return "no matrix"
-    if issubclass(form.kind, WinogradConv) and arch.matrix.winograd is None:
+    arrays = arch.arrays.values()
+    if issubclass(form.kind, WinogradConv) and not any(array.winograd for array in arrays):
         return "matrix.winograd: null"
-    if issubclass(form.kind, DepthwiseConv) and not arch.matrix.depthwise:
+    if issubclass(form.kind, DepthwiseConv) and not any(array.depthwise for array in arrays):
         return "matrix.depthwise: false"
     indirect = issubclass(form.kind, Indirect)
     if indirect and all(engine.indirect is None for engine in arch.copy_.values()):
         return "copy.*.indirect: null"
-    granularity = arch.matrix.granularity
-    if issubclass(form.kind, MatrixInstruction) and granularity not in form.kind.GRANULARITIES:
-        return f"matrix.granularity: {granularity}"
+    if issubclass(form.kind, MatrixInstruction):
+        grains = dict.fromkeys(array.granularity for array in arrays)
+        if not {*form.kind.GRANULARITIES} & {*grains}:
+            return f"matrix.granularity: {', '.join(grains)}"
     if form.engine == "scalar" and form.function is not None and not arch.scalar.types:
         return "no scalar.types"
     rounded = form.function.rounds_to if form.function is not None else None

@@ -145,7 +145,8 @@ class MatrixInstruction(Instruction):
         return contraction(self.windowed(left), a_dims, right, w_dims, out)
 
     def startup(self, arch: Arch) -> int:
-        return arch.matrix.startup.cycles(arch.clock) + access_latency(arch, (self.a, self.w))
+        startup = arch.array(self.engine).startup.cycles(arch.clock)
+        return startup + access_latency(arch, (self.a, self.w))
 
     def cycles(self, arch: Arch) -> int:
         return self.lasts(arch)
@@ -155,8 +156,8 @@ class MatrixInstruction(Instruction):
 
     def lasts(self, arch: Arch, *, behind: bool = False) -> int:
         """Cycles of the array; `behind`: directly after another product."""
-        m, n, k, positions = self.extents()
-        return int(product_cycles(arch.matrix, self.rate_type, m, n, k, positions, behind=behind))
+        extents, array = self.extents(), arch.array(self.engine)
+        return int(product_cycles(array, self.rate_type, *extents, behind=behind))
 
     @cached_property
     def rate_type(self) -> str:
@@ -165,7 +166,7 @@ class MatrixInstruction(Instruction):
 
     def traffic(self, arch: Arch) -> tuple[OperandTraffic, ...]:
         m, n, k, positions = self.extents()
-        left, right = streams(arch.matrix, m, n, k * positions)
+        left, right = streams(arch.array(self.engine), m, n, k * positions)
         return (
             OperandTraffic(self.a, False, m * k * positions * self.a.itemsize * left),
             OperandTraffic(self.w, False, self.w.distinct * right),
@@ -179,7 +180,7 @@ class MatrixInstruction(Instruction):
 
     def cycles_at_peak(self, arch: Arch) -> float:
         """Cycles of one array for its multiply-accumulates at the rate of their type; 0 without."""
-        peak = arch.matrix.peak(self.rate_type)
+        peak = arch.array(self.engine).peak(self.rate_type)
         return self.macs() / peak if peak else 0.0
 
     def execute(self, view: View) -> None:
@@ -206,11 +207,13 @@ class MatrixInstruction(Instruction):
         return values[moving(self.dst, self.lead)]
 
     def unencodable(self, arch: Arch) -> str | None:
-        engine = arch.matrix
+        engine = arch.array(self.engine)
         if self.a.memory != engine.input or self.w.memory != engine.weights:
             return f"operands are read from {engine.input} and {engine.weights} only"
+        if engine.granularity not in self.GRANULARITIES:
+            return f"{self.engine} has granularity {engine.granularity}"
         if engine.peak(self.rate_type) == 0:
-            return f"the matrix engine has no {self.rate_type} products"
+            return f"{self.engine} has no {self.rate_type} products"
         if engine.max_pixels is not None and self.extents()[0] > engine.max_pixels:
             return f"at most {engine.max_pixels} output pixels"
         if self.bias is not None and "bias" not in engine.writeback:
@@ -270,7 +273,7 @@ class Tile(Gemm):
 
     def unencodable(self, arch: Arch) -> str | None:
         _, n, k, _ = self.extents()
-        rows, cols = tile_limits(arch, self.a.dtype)
+        rows, cols = tile_limits(arch.array(self.engine), self.a.dtype)
         if k > rows or n > cols:
             return f"a tile covers at most {rows} x {cols} weights"
         return super().unencodable(arch)
@@ -319,7 +322,7 @@ class Windowed(MatrixInstruction):
     def passes(self, arch: Arch) -> int:
         """How often the input is streamed: again for each set of columns."""
         m, n, k, positions = self.extents()
-        left, _ = streams(arch.matrix, m, n, k * positions)
+        left, _ = streams(arch.array(self.engine), m, n, k * positions)
         return int(left)
 
 
@@ -415,8 +418,8 @@ class DepthwiseConv(Windowed):
 
     def lasts(self, arch: Arch, *, behind: bool = False) -> int:
         pixels, channels, _, taps = self.extents()
-        dtype = product_type(self.a.dtype)
-        return depthwise_cycles(arch.matrix, dtype, pixels, channels, taps, behind=behind)
+        dtype, array = product_type(self.a.dtype), arch.array(self.engine)
+        return depthwise_cycles(array, dtype, pixels, channels, taps, behind=behind)
 
     def sums(self, a: Array, w: Array) -> Array:
         seen = self.windowed(a)
@@ -435,3 +438,7 @@ class DepthwiseConv(Windowed):
     def passes(self, arch: Arch) -> int:
         """Every column reads a channel of its own: once in all."""
         return 1
+
+    def unencodable(self, arch: Arch) -> str | None:
+        able = arch.array(self.engine).depthwise
+        return super().unencodable(arch) if able else f"{self.engine} has no depthwise products"

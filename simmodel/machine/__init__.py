@@ -27,7 +27,8 @@ stands in tests/simmodel/test_laws.py.
     begins when the start-up is over. Its bytes are spread evenly over the work: an instruction
     that gets a share of the bandwidth it could use is slowed down by that share as a whole.
     Synchronization instructions (Sync, Arrive, Await, Claim) take no time. An engine of `engines`
-    runs vector instructions with its own lanes, costs and start-up, beside the vector engine. Two
+    runs vector instructions with its own lanes, costs and start-up, beside the vector engine, or,
+    as an array, matrix instructions with its own shape, rates and start-up, beside `matrix`. Two
     functions that the lanes chain (`isa.chains`) are one instruction, with the cycles of the dearer
     and no traffic in between; a look-up fills its table (`vector.table`) in its start-up.
 6.  ROUTES. The bytes of each operand (`Instruction.traffic`) go through their memory: all of DRAM

@@ -64,7 +64,7 @@ def _forms_limited(arch: Arch) -> Iterator[Problem]:
 
 def _forms_beside(arch: Arch) -> Iterator[Problem]:
     """Forms of engines beside the vector engine that are none, or not element by element."""
-    for name, engine in arch.engines_.items():
+    for name, engine in arch.function_engines.items():
         for index, pattern in enumerate(engine.forms):
             meant = matching(forms(), pattern)
             at: Path = ("engines", name, "forms", index)

@@ -106,9 +106,9 @@ def _engine(instruction: Instruction, arch: Arch, core: int) -> Messages:
     if name == HOST and core != 0:
         yield "engine", "only the first core's stream feeds the host"
     others = {"copy": tuple(arch.copy_), HOST: (HOST,), "sync": engines}
+    others["vector"] = (*arch.units("vector"), *arch.function_engines)
+    others["matrix"] = tuple(unit for array in arch.arrays for unit in arch.units(array))
     allowed = others.get(instruction.UNIT) or arch.units(instruction.UNIT)
-    if instruction.UNIT == "vector":
-        allowed = (*allowed, *arch.engines_)
     if name not in allowed:
         yield "engine", f"{instruction.MNEMONIC} runs on {' or '.join(allowed)}, not on {name}"
 

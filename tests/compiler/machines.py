@@ -172,6 +172,14 @@ NAMED = {
             shared={"level": "cluster", "alignment": 32, "latency": "10 cycles"},
             own_engines=True,
         ),
+        machine(
+            name="unlike", cores=2, weights=8192, accumulators=8192, among="load",
+            matrix=SYSTOLIC | {"granularity": "tile", "max_pixels": 16},
+            engines={"few": {
+                "kind": "cube", "rows": 4, "cols": 4, "depth": 2, "units": 2, "depthwise": True,
+                "rate": {"int8": 1.0, "fp32": 0.5}, "writeback": WRITEBACK,
+            }},
+        ),
     )
 }  # fmt: skip
 """One machine per trait."""
@@ -222,26 +230,33 @@ def reading_compressed(
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> Arch:
-    """Any machine."""
+def arrays(draw: st.DrawFn) -> dict[str, Any]:
+    """Fields of any array."""
     pick = lambda *values: draw(st.sampled_from(values))  # noqa: E731
     array = {"rows": pick(1, 3, 4, 8, 16), "cols": pick(1, 4, 5, 8, 16)}
-    systolic = draw(st.booleans())
     flow = pick("weight-stationary", "output-stationary", "input-stationary")
     kind = (
         {"kind": "systolic", "depth": 1, "dataflow": flow}
-        if systolic
+        if draw(st.booleans())
         else {"kind": "cube", "depth": pick(1, 4, 8)}
     )
     finished = draw(st.sets(st.sampled_from(WRITEBACK)))
-    grain = pick("tile", "gemm", "conv")
-    matrix = array | kind | {
-        "granularity": grain, "depthwise": draw(st.booleans()),
+    return array | kind | {
+        "granularity": pick("tile", "gemm", "conv"), "depthwise": draw(st.booleans()),
         "writeback": tuple(w for w in WRITEBACK if w in finished),
         "max_pixels": pick(None, None, 1, 8, 16),
         "units": pick(1, 1, 2, 3), "im2col": draw(st.booleans()),
         "overlap": pick(True, True, False),
     }  # fmt: skip
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Arch:
+    """Any machine."""
+    pick = lambda *values: draw(st.sampled_from(values))  # noqa: E731
+    matrix, array = draw(arrays()), pick(True, True, True, False)
+    beside = draw(arrays()) if array and pick(True, False, False) else {}
+    beside |= {"rate": pick(RATES, {"int8": 1.0})} if beside else {}
     kinds = pick(("fp32", "int8", "fp16"), ("fp32", "int8", "fp16"), ("int8",), ("fp16", "int8"))
     held = {("int8",): ("int8", "int32"), ("fp16", "int8"): ("fp16", "int8", "int32", "fp32")}
     vector = {
@@ -269,7 +284,7 @@ def machines(draw: st.DrawFn) -> Arch:
             types=kinds, clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3),
             sync=pick("tokens", "interlock"),
             local=local, weights=pick(0, 0, 512, 8192), accumulators=pick(0, 0, 512, 8192),
-            matrix=matrix, array=pick(True, True, True, False), vector=vector,
+            matrix=matrix, array=array, vector=vector, engines={"few": beside} if beside else {},
             split_loads=draw(st.booleans()),
             copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
             shared=pick(None, near, near), own_engines=draw(st.booleans()),

@@ -10,7 +10,7 @@ from simmodel.errors import Deadlock
 from simmodel.isa import Arrive, Await, Binary, Copy, HostCall, Item, Loop, Splat
 from simmodel.isa.region import replace
 from simmodel.machine.run import simulate
-from simmodel.metrics import measure
+from simmodel.metrics import measure, multipliers
 
 
 def test_01_clock_same_trace_twice() -> None:
@@ -159,6 +159,34 @@ def test_05_an_engine_beside_the_vector_engine_has_rates_and_a_queue_of_its_own(
     assert adds.unencodable(arch) == "engine functions has no vector.binary.add"
     narrow = machine(engines={"functions": {"lanes": 4, "types": ["fp16"]}})
     assert own.unencodable(narrow) == "engine functions has no int8"
+
+
+def test_05_an_array_beside_the_matrix_engine_has_a_shape_and_a_queue_of_its_own() -> None:
+    # 8 x 8 x 8 on a cube of 4 x 4 x 4: 2 * 2 * 2 cycles; on one of 2 x 2 x 2: 4 * 4 * 4 at half a
+    # product per cell and cycle, behind a start-up of 3.
+    small = {"kind": "cube", "rows": 2, "cols": 2, "depth": 2, "rate": {"int8": 0.5},
+             "startup": "3 cycles", "units": 2, "max_pixels": 16}  # fmt: skip
+    arch = machine(engines={"small": small})
+    beside = replace(gemm(8, 8, 8, at=KIB), engine="small")
+    second = replace(gemm(8, 8, 8, at=2 * KIB), engine="small1")
+    stream = gemm(8, 8, 8), beside, gemm(8, 8, 8, at=3 * KIB), second
+    assert spans(program(stream), arch) == [
+        ("matrix", 0, 8), ("matrix", 8, 16), ("small", 1, 132), ("small1", 3, 134),
+    ]  # fmt: skip
+    assert (arch.peak_macs("int8"), multipliers(arch, "int8")["small1"]) == (64 + 2 * 4, 4 / 64)
+    # Both accounts add up to 1, cycles of each array by its peak.
+    trace = simulate(program(stream), arch)
+    found = measure(trace, program(stream), arch)
+    busy = 16 * 64 + 2 * 131 * 4
+    assert found.matrix_busy == pytest.approx(busy / (134 * 72))
+    assert found.matrix_busy + sum(found.stalls.values()) == pytest.approx(1)
+    # Each array has limits of its own.
+    assert beside.unencodable(arch) is None
+    assert gemm(5, 4, 4, at=KIB).unencodable(arch) is None
+    wide = replace(gemm(17, 4, 4), engine="small1")
+    assert wide.unencodable(arch) == "at most 16 output pixels"
+    fine = machine(engines={"small": small | {"granularity": "tile"}})
+    assert beside.unencodable(fine) == "small has granularity tile"
 
 
 def test_05_a_splat_is_work_and_writes_alone() -> None:

@@ -5,6 +5,7 @@ Cheap, so that searches need not price what cannot be better.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -50,27 +51,32 @@ class LowerBounds:
         return Estimate(most, matrix, vector, memory, sum(moved.values()))
 
     def _work_and_bytes(self, group: Group) -> tuple[tuple[float, ...], dict[str, float]]:
-        """Cycles of both engines on one core, and by memory off chip the bytes that surely go to or
-        come from it."""
-        works = zip(*(self.work(layer, _all_of(layer)) for layer in group.layers), strict=True)
+        """Cycles of the busiest array and of the vector engine on one core, and by memory off chip
+        the bytes that surely go to or come from it."""
+        arrays, vector = defaultdict[str, float](float), 0.0
+        for layer in group.layers:
+            on_array, on_lanes = self.work(layer, _all_of(layer))
+            arrays[layer.binding.array] += on_array
+            vector += on_lanes
         names = _dram_tensors(group) - {*group.shared}
         stored: dict[str, float] = {}
         for name in names:
             far = group.home(name, self.arch)
             stored[far] = stored.get(far, 0) + group.tensors[name].stored
-        return tuple(map(sum, works)), stored
+        return (max(arrays.values()), vector), stored
 
     def in_tiles(self, group: Group, walked: TileTrace, cores: int, again: float) -> Estimate:
         """The same for schedules whose busiest core walks its part like this."""
-        matrix = vector = 0.0
+        arrays, vector = defaultdict[str, float](float), 0.0
         for run in walked.alike:
             for layer, made in zip(group.layers, walked.work, strict=True):
                 if (sizes := made.sizes[run.first]) is not None:
                     on_array, on_lanes = self.work(layer, sizes)
-                    matrix += run.count * walked.repeats * on_array
+                    arrays[layer.binding.array] += run.count * walked.repeats * on_array
                     vector += run.count * walked.repeats * on_lanes
         found = self.least(group, cores, again)
-        matrix, vector = max(matrix, found.matrix), max(vector, found.vector)
+        matrix = max(found.matrix, *arrays.values())
+        vector = max(vector, found.vector)
         total = max(found.total, matrix, vector)
         return replace(found, total=total, matrix=matrix, vector=vector)
 

@@ -235,7 +235,7 @@ class GroupPricer:
         return float(way.cycles)
 
     def _runs_on_array(self, position: int) -> bool:
-        return self.facts.layer(self.group.layers[position]).engines[0][0] == "matrix"
+        return self.group.layers[position].binding.engine == "matrix"
 
     def traces(self, parts: Parts, loops: Loops) -> tuple[TileTrace, ...]:
         """Over the parts that stand for all."""
@@ -479,7 +479,8 @@ class _Candidate:
         begins: dict[int, int], waiting: frozenset[int],
     ) -> Estimate:  # fmt: skip
         pricer, group, arch, walked = self.pricer, self.pricer.group, self.pricer.arch, self.walked
-        total = Total()
+        arrays = tuple(layer.binding.array for layer in group.layers)
+        total = Total(arrays)
 
         def share_of(position: int, box: Box | None) -> TilePrices | None:
             if box is None:
@@ -502,7 +503,7 @@ class _Candidate:
         results = tuple(layer.result.name for layer in group.layers)
         told = stay if arch.front_end.sync == "tokens" else frozenset[int]()
         ways = pricer.slots, self._slots(), begins, told, waiting
-        timeline = GroupTimeline(inputs, results, *ways)
+        timeline = GroupTimeline(inputs, results, *ways, dict(enumerate(arrays)))
         cycles = timeline.run(walked, work)
         constants = sum(moved for _, moved in arrivals.values())
         moved = {"dram": self.cores.count * total.bytes}

@@ -93,6 +93,7 @@ class TilingProblem:
 
     layer: Layer
     arch: Arch
+    """With the array of the layer as its `matrix`."""
     box: tuple[Any, ...]
     """Sizes of the largest core's part of the result; over candidates, where these are of several
     splits."""
@@ -103,6 +104,10 @@ class TilingProblem:
     here."""
     shared: frozenset[str] = frozenset()
     """Tensors that are loaded from shared memory, or stored there; all others: DRAM."""
+
+    def __post_init__(self) -> None:
+        if (array := self.layer.binding.array) != "matrix":
+            object.__setattr__(self, "arch", self.arch.with_array(array))
 
     def of(self, box: tuple[int, ...]) -> TilingProblem:
         """The same with other sizes; what does not depend on them is not worked out again."""
@@ -237,7 +242,7 @@ class TilingProblem:
         loop = kernel_rows(self.layer.head, matrix) if self.on_array else None
         if loop is None or self.loads_input or not self.loads_weights or matrix.weights == "local":
             return None
-        deep, wide = tile_limits(self.arch, self.weight.dtype)
+        deep, wide = tile_limits(self.arch.matrix, self.weight.dtype)
         k, n = self.extent(self.found.k), self.extent(self.found.col)
         full = self.taps * min(k, deep) * min(n, wide) * size_of(self.weight.dtype)
         size = self.arch.memories.on_chip()[matrix.weights].size
@@ -684,7 +689,7 @@ class _Candidates:
         """Cycles of its engine for one tile (or one piece of its reduction), start-ups included:
         right behind another one, and what it takes longer behind a gap."""
         arch, layer, result = self.arch, self.layer, self.layer.result
-        units = len(arch.units(layer.binding.engine))
+        units = len(arch.units(layer.binding.adder))
         # The sizes of a choice as the result lies in memory, slowest first.
         names = dict(zip(self.problem.dims, "byxn", strict=False))
         walked = [names[d] for d in order_of(result.shape, result.storage.strides) if d in names]

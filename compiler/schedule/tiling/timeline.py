@@ -40,12 +40,19 @@ class TileWork:
 class Total:
     """Sums over all tiles of one core."""
 
-    matrix: float = 0.0
+    arrays: tuple[str, ...]
+    """By layer, the matrix engine of its products."""
+    by_array: dict[str, float] = field(default_factory=dict)
     vector: float = 0.0
     load: float = 0.0
     store: float = 0.0
     bytes: float = 0.0
     flash: float = 0.0
+
+    @property
+    def matrix(self) -> float:
+        """Of the busiest matrix engine."""
+        return max(self.by_array.values(), default=0.0)
 
     def add(self, work: TileWork, times: int) -> None:
         """`times` tiles of this work."""
@@ -54,9 +61,10 @@ class Total:
         self.store += times * sum(work.stores.values())
         self.bytes += times * work.bytes
         self.flash += times * work.flash
-        for share in work.shares:
+        for array, share in zip(self.arrays, work.shares, strict=True):
             if share is not None:
-                self.matrix += times * (share.matrix - share.gap)
+                taken = self.by_array.get(array, 0.0)
+                self.by_array[array] = taken + times * (share.matrix - share.gap)
                 self.vector += times * share.vector
                 self.load += times * share.load
                 self.store += times * share.store
@@ -83,6 +91,8 @@ class GroupTimeline:
     stay stands behind these loads."""
     waiting: frozenset[int] = frozenset()
     """Layers whose own buffers find no room beside those of the layer before."""
+    arrays: Mapping[int, str] = field(default_factory=dict)
+    """Layer -> the matrix engine of its products; else `matrix`."""
     begun: float = 0.0
     """When the layer before started."""
     loaded: float = 0.0
@@ -187,12 +197,13 @@ class GroupTimeline:
         room = self._vacant(self.results[position]) if self.results[position] in self.places else 0
         if share.matrix:
             # The array fills anew where products have waited, not right behind each other.
-            spared = share.gap if 0 < self.free.get("matrix", 0.0) >= done else 0.0
+            array = self.arrays.get(position, "matrix")
+            spared = share.gap if 0 < self.free.get(array, 0.0) >= done else 0.0
             products = share.matrix - spared
-            start, done = self._take("matrix", done if share.vector else max(done, room), products)
+            start, done = self._take(array, done if share.vector else max(done, room), products)
             begun = start
             done = max(done, arrived + products / arrivals)
-            self.free["matrix"] = done
+            self.free[array] = done
             behind = start + products / pieces
         else:
             behind = done
