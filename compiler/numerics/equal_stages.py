@@ -52,7 +52,7 @@ class SkippedStages:
     given: Mapping[str, SourceValue] = field(default_factory=dict)
     """Tensor -> the value of the model that it is given."""
     carried: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """By twin, what skipped steps leave on chip alone, and what lies there instead: what it makes."""
+    """By twin, what a skipped step would leave on chip alone, and what the twin leaves there."""
     lacking: frozenset[str] = frozenset()
     """Tensors that nobody has: made by skipped steps or constants that these alone read."""
     outputs: frozenset[str] = frozenset()
@@ -144,8 +144,8 @@ def skippable(
             given |= known
             for name, number in on_chip.items():
                 twin = repeat.twin(number)
-                pairs = zip(stages[number].computed_tensors, stages[twin].computed_tensors, strict=True)
-                carried.setdefault(twin, {})[name] = dict(pairs)[name]
+                own, like = stages[number].computed_tensors, stages[twin].computed_tensors
+                carried.setdefault(twin, {})[name] = dict(zip(own, like, strict=True))[name]
     skipped = {number: repeat.twin(number) for repeat in repeats for number in repeat.between}
     if not skipped:
         return NOTHING_SKIPPED
@@ -278,4 +278,5 @@ def _in_model(
 ) -> bool:
     """Whether a tensor is a value of the model, from which all start that read it."""
     views = seen.get(name, ())
-    return name in views and name not in recipe.graph.codes and not any(view in unsure for view in views)
+    told = name in views and name not in recipe.graph.codes
+    return told and not any(view in unsure for view in views)
