@@ -121,25 +121,9 @@ def skippable(
     given: dict[str, SourceValue] = {}
     carried: dict[int, dict[str, str]] = {}
     for stretch, period in _stretches(stages, flow):
-        best: tuple[tuple[int, int], _EqualLayers, dict[str, SourceValue], _Made] | None = None
-        for first in stretch[:period]:
-            repeat = _EqualLayers(first, period, (stretch.stop - first) // period)
-            if repeat.count < _LEAST:
-                break
-            crossing = flow.crossing(repeat.between)
-            if crossing is None:
-                continue
-            stored, on_chip = crossing
-            passed = len(on_chip), len(stored)
-            if best is not None and passed >= best[0]:
-                continue
-            values = {name: _value_of(recipe, name, seen, unsure) for name in stored}
-            known = {name: value for name, value in values.items() if value is not None}
-            told = all(_in_model(recipe, name, seen, unsure) for name in on_chip)
-            if told and len(known) == len(values):
-                best = passed, repeat, known, on_chip
+        best = _least_passed(recipe, flow, stretch, period, seen, unsure)
         if best is not None:
-            _, repeat, known, on_chip = best
+            repeat, known, on_chip = best
             repeats.append(repeat)
             given |= known
             for name, number in on_chip.items():
@@ -173,6 +157,32 @@ def skippable(
         skipped, starts, executed, encodings, given, carried, frozenset(lacking),
         frozenset(outputs), counts,
     )  # fmt: skip
+
+
+def _least_passed(
+    recipe: VerificationPlan, flow: _Producers, stretch: range, period: int,
+    seen: Mapping[str, Sequence[str]], unsure: Collection[str],
+) -> tuple[_EqualLayers, dict[str, SourceValue], _Made] | None:  # fmt: skip
+    """Of a stretch the equal layers that pass on least, above all on chip; what they store of it,
+    and what lies on chip alone. None where something is no value of the model."""
+    best: tuple[tuple[int, int], _EqualLayers, dict[str, SourceValue], _Made] | None = None
+    for first in stretch[:period]:
+        repeat = _EqualLayers(first, period, (stretch.stop - first) // period)
+        if repeat.count < _LEAST:
+            break
+        crossing = flow.crossing(repeat.between)
+        if crossing is None:
+            continue
+        stored, on_chip = crossing
+        passed = len(on_chip), len(stored)
+        if best is not None and passed >= best[0]:
+            continue
+        values = {name: _value_of(recipe, name, seen, unsure) for name in stored}
+        known = {name: value for name, value in values.items() if value is not None}
+        told = all(_in_model(recipe, name, seen, unsure) for name in on_chip)
+        if told and len(known) == len(values):
+            best = passed, repeat, known, on_chip
+    return None if best is None else best[1:]
 
 
 def _encodings(nest: Nest) -> Numbers:
