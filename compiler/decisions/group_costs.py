@@ -96,7 +96,10 @@ class GroupCosts:
             return False
         found = [part for part in parts if isinstance(part, Layer)]
         slots = self.search.slots
-        computing = sum(max(in_one_piece(layer, self.arch, slots)) for layer in found)
+        numbers = [self.search.outlines.layer(layer).number for layer in found]
+        first = dict(zip(numbers[::-1], found[::-1], strict=True))  # equal layers are asked once
+        cycles = {n: max(in_one_piece(layer, self.arch, slots)) for n, layer in first.items()}
+        computing = sum(map(cycles.__getitem__, numbers))
         tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
         constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
         return computing < sum(constant.values()) / self.arch.far_rates[self.arch.constants]

@@ -2,15 +2,17 @@
 
 The one idea: where a network repeats a layer, its program repeats the steps, with other addresses
 and other values. The first two instances and the last one are executed; in between the reference
-alone computes, and the last one starts from its values at that depth:
+alone computes, and the last one starts from its values at that depth. What lies on chip alone stays
+as the second instance has left it, which is at the same place:
 
     program     a  B1 B2  .  .  .  .  B7  c        B3 to B6 are skipped
-    reference                         ^ what B6 stores for others
+    reference            |            ^ what B6 stores for others
+    on chip              +----------->^ what B2 leaves there, for what B6 would leave
 
 Steps are equal if their instructions are, but for scales, zero points and clips, which are as each
 step's own operators say; and if each reads what the step so many steps before it reads: the same
 tensor, or what is made so many steps later. What passes from skipped steps to executed ones has to
-lie in memory as a value of the model, else nothing is skipped.
+be a value of the model, else nothing is skipped.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ class SkippedStages:
     """By step, what its operators say of encodings and clips."""
     given: Mapping[str, SourceValue] = field(default_factory=dict)
     """Tensor -> the value of the model that it is given."""
+    carried: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By twin, what a skipped step would leave on chip alone, and what the twin leaves there."""
     lacking: frozenset[str] = frozenset()
     """Tensors that nobody has: made by skipped steps or constants that these alone read."""
     outputs: frozenset[str] = frozenset()
@@ -115,32 +119,28 @@ def skippable(
     flow = _Producers(recipe)
     repeats: list[_EqualLayers] = []
     given: dict[str, SourceValue] = {}
+    carried: dict[int, dict[str, str]] = {}
     for stretch, period in _stretches(stages, flow):
-        best: tuple[int, _EqualLayers, dict[str, SourceValue]] | None = None
-        for first in stretch[:period]:
-            repeat = _EqualLayers(first, period, (stretch.stop - first) // period)
-            if repeat.count < _LEAST:
-                break
-            crossing = flow.crossing(repeat.between)
-            if crossing is None or (best is not None and len(crossing) >= best[0]):
-                continue
-            values = {name: _value_of(recipe, name, seen, unsure) for name in crossing}
-            known = {name: value for name, value in values.items() if value is not None}
-            if len(known) == len(values):
-                best = len(crossing), repeat, known
+        best = _least_passed(recipe, flow, stretch, period, seen, unsure)
         if best is not None:
-            repeats.append(best[1])
-            given |= best[2]
+            repeat, known, on_chip = best
+            repeats.append(repeat)
+            given |= known
+            for name, number in on_chip.items():
+                twin = repeat.twin(number)
+                own, like = stages[number].computed_tensors, stages[twin].computed_tensors
+                carried.setdefault(twin, {})[name] = dict(zip(own, like, strict=True))[name]
     skipped = {number: repeat.twin(number) for repeat in repeats for number in repeat.between}
     if not skipped:
         return NOTHING_SKIPPED
     used = [stage for number, stage in enumerate(stages) if number not in skipped]
     read = {name for stage in used for name in stage.read}
+    left = {name for names in carried.values() for name in names}
     lacking = {
         name
         for number in skipped
         for name in (*stages[number].stored, *stages[number].computed_tensors, *stages[number].read)
-        if name not in read and name not in given
+        if name not in read and name not in given and name not in left
     }
     lacking -= {name for stage in used for name in (*stage.stored, *stage.computed_tensors)}
     gone = {graph.buffer_of(n) for k in skipped for n in stages[k].stored}
@@ -154,14 +154,45 @@ def skippable(
         for number in {*skipped, *executed, *chain.from_iterable(executed.values())}
     }
     return SkippedStages(
-        skipped, starts, executed, encodings, given, frozenset(lacking), frozenset(outputs), counts
-    )
+        skipped, starts, executed, encodings, given, carried, frozenset(lacking),
+        frozenset(outputs), counts,
+    )  # fmt: skip
+
+
+def _least_passed(
+    recipe: VerificationPlan, flow: _Producers, stretch: range, period: int,
+    seen: Mapping[str, Sequence[str]], unsure: Collection[str],
+) -> tuple[_EqualLayers, dict[str, SourceValue], _Made] | None:  # fmt: skip
+    """Of a stretch the equal layers that pass on least, above all on chip; what they store of it,
+    and what lies on chip alone. None where something is no value of the model."""
+    best: tuple[tuple[int, int], _EqualLayers, dict[str, SourceValue], _Made] | None = None
+    for first in stretch[:period]:
+        repeat = _EqualLayers(first, period, (stretch.stop - first) // period)
+        if repeat.count < _LEAST:
+            break
+        crossing = flow.crossing(repeat.between)
+        if crossing is None:
+            continue
+        stored, on_chip = crossing
+        passed = len(on_chip), len(stored)
+        if best is not None and passed >= best[0]:
+            continue
+        values = {name: _value_of(recipe, name, seen, unsure) for name in stored}
+        known = {name: value for name, value in values.items() if value is not None}
+        told = all(_in_model(recipe, name, seen, unsure) for name in on_chip)
+        if told and len(known) == len(values):
+            best = passed, repeat, known, on_chip
+    return None if best is None else best[1:]
 
 
 def _encodings(nest: Nest) -> Numbers:
     """What instructions of `nest` may say of encodings and clips, each in its place."""
     reads = chain.from_iterable((each.scale, each.zero, each.pad) for each in nest.reads)
     return *reads, nest.scale, nest.zero, nest.low, nest.high, *UNCODED
+
+
+_Made = dict[str, int]
+"""Tensors, and the stage that makes each."""
 
 
 class _Producers:
@@ -195,22 +226,24 @@ class _Producers:
             for (own, before), (other, after) in pairs
         )
 
-    def crossing(self, between: range) -> list[str] | None:
-        """Tensors that stages in `between` make and later ones read; None if some of that is on
-        chip alone."""
+    def crossing(self, between: range) -> tuple[list[str], _Made] | None:
+        """Tensors that stages in `between` make and later ones read: those that are stored, and
+        those on chip alone with their last stage; None if some of these are constants."""
         stages = [self._stages[number] for number in between]
         for name in {name for stage in stages for name in stage.pinned}:
             if self._pinned[name][0] >= between.start and self._pinned[name][-1] >= between.stop:
                 return None
-        found: dict[str, None] = {}
-        for stage in stages:
+        stored: dict[str, None] = {}
+        on_chip: _Made = {}
+        for number, stage in zip(between, stages, strict=True):
             for name in dict.fromkeys((*stage.computed_tensors, *stage.stored)):
                 if self._last_read.get(self._buffer_of(name), -1) < between.stop:
                     continue
-                if name not in stage.stored:
-                    return None
-                found[name] = None
-        return list(found)
+                if name in stage.stored:
+                    stored[name] = None
+                else:
+                    on_chip[name] = number
+        return list(stored), on_chip
 
 
 def _stretches(stages: Sequence[Stage], flow: _Producers) -> Iterator[tuple[range, int]]:
@@ -241,11 +274,19 @@ def _value_of(
     recipe: VerificationPlan, name: str, seen: Mapping[str, Sequence[str]], unsure: Collection[str]
 ) -> SourceValue | None:
     """The value of the model that a tensor holds as it is stored; None if there is none."""
-    graph, held = recipe.graph, {name, *seen.get(name, ())}
-    if not held.isdisjoint(unsure) or name not in seen.get(name, ()) or name in graph.codes:
+    if not _in_model(recipe, name, seen, unsure):
         return None
-    stored = graph.tensors[name].dtype
+    stored = recipe.graph.tensors[name].dtype
     for value in recipe.known.get(name, ()):
         if value.dtype == stored or {value.dtype, stored} <= FLOATS:
             return value
     return None
+
+
+def _in_model(
+    recipe: VerificationPlan, name: str, seen: Mapping[str, Sequence[str]], unsure: Collection[str]
+) -> bool:
+    """Whether a tensor is a value of the model, from which all start that read it."""
+    views = seen.get(name, ())
+    told = name in views and name not in recipe.graph.codes
+    return told and not any(view in unsure for view in views)

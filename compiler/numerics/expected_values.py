@@ -200,8 +200,9 @@ class Recomputation:
     @property
     def unmade(self) -> set[str]:
         """Values of the model that no executed step makes, though they are asked for: those that
-        are given, and outputs."""
-        given = (known for name in self.skipped.given for known in self.seen[name])
+        are given or stand for others, and outputs."""
+        carried = chain.from_iterable(self.skipped.carried.values())
+        given = (known for n in chain(self.skipped.given, carried) for known in self.seen[n])
         values = {held.name for known in given for held in self.recipe.known[known]}
         return values | self.skipped.outputs
 
@@ -229,6 +230,8 @@ class Recomputation:
         yield self._found_so_far()
         done = iter(self._last_used)
         for number, stage in enumerate(self.recipe.stages):
+            for name, like in self.skipped.carried.get(number - 1, {}).items():
+                self._start_as(name, like)
             if number in self.skipped.twins:
                 for name in filter(self.skipped.given.__contains__, stage.stored):
                     self._start_from(name, (given or {})[name])
@@ -483,6 +486,17 @@ class Recomputation:
         self.machine.tensors[name][...] = values
         self.machine.set_error(name, None)
         self.model.tensors[name][...] = values
+        self._start_readers(name)
+
+    def _start_as(self, name: str, like: str) -> None:
+        """Let readers of a tensor that nobody computes start as those of another one do."""
+        for values in (self.machine, self.model):
+            values.tensors[name][...] = values.tensors[like]
+            values.set_error(name, values.error_of(like))
+        self._start_readers(name)
+
+    def _start_readers(self, name: str) -> None:
+        """Let readers of the model's values in a tensor start from what the program has there."""
         for seen in self.seen[name]:
             for held in self.recipe.known[seen]:
                 own = self.machine.tensors[seen].astype(NUMPY[held.dtype])

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -62,6 +62,9 @@ class Timeline:
     """Per occurrence: index of its queue."""
     position: Ints
     """Per occurrence: place in its queue."""
+    legal: list[tuple[Arch, Dependencies]] = field(default_factory=list, repr=False)
+    """What `simmodel.verify.overlap.legal_edges` has found on a machine: who proves a program and
+    who executes it both ask."""
 
     @cached_property
     def members(self) -> tuple[Ints, ...]:

@@ -385,13 +385,18 @@ def conflicts(line: Timeline, table: Accesses, clocks: Clocks) -> tuple[Ints, In
 
 
 def legal_edges(line: Timeline, arch: Arch, table: Accesses | None = None) -> Dependencies:
-    """All edges that the machine respects: on interlock machines the hardware's too.
+    """All edges that the machine respects: on interlock machines the hardware's too. They are found
+    once.
 
     Raises:
         Stuck: tokens and barriers alone let nothing go on.
     """
+    for known, found in line.legal:
+        if known is arch:
+            return found
     edges = dependencies(line)
     if arch.front_end.sync == "interlock":
         clocks = Clocks(line, edges, sequence(line, edges))
         edges = edges.plus(*conflicts(line, table or accesses(line, arch), clocks))
+    line.legal.append((arch, edges))
     return edges

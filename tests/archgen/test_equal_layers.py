@@ -70,10 +70,10 @@ def network(path: Path, count: int = COUNT, odd: int | None = None, **other: Any
 
 def row_of(
     path: Path, tools: Toolchain = STANDARD, execute: Execute = "distinct",
-    machine: str = "ascend-310-like", dtype: str = "fp16",
+    machine: str = "ascend-310-like", dtype: str = "fp16", fusion: str = "none",
 ) -> Row:  # fmt: skip
-    """Layers one by one, so that each is stored."""
-    way = Scheduling(effort=0, fusion="none")
+    """Layers one by one, so that each is stored, unless another `fusion` is asked for."""
+    way = Scheduling(effort=0, fusion=fusion)
     arch = load_arch(machine)
     point = Point("key", arch, str(path), 1, dtype, scheduling=way, execute=execute)
     row = Workbench(replace(tools, tries=False)).run(point).row
@@ -124,6 +124,26 @@ def test_quantized_layers_are_equal_if_each_has_its_own_numbers(tmp_path: Path, 
     tools = replace(STANDARD, compile=lambda _: made[0])
     row = row_of(path, tools, machine="tpu-v1", dtype="int8")
     assert (row["verified"], row["executed"]) == (True, SOME)
+
+
+@pytest.mark.parametrize(("layer", "executed"), [(9, "3 of 7 equal layers"), (3, None), (17, None)])
+def test_what_equal_layers_leave_on_chip_is_there_for_the_last(
+    tmp_path: Path, layer: int, executed: str | None
+) -> None:
+    """Groups pass two tensors on in local memory, at places that alternate: a period is two layers.
+    A mistake in one that is executed is found; then all are."""
+    stored: list[tuple[str, ...]] = []
+
+    def wrong(request: Request) -> Compiled:
+        made = STANDARD.compile(request)
+        assert made.recipe is not None
+        stored[:] = [stage.stored for stage in made.recipe.stages]
+        return replace(made, program=wrong_weights(layer)(made.program))
+
+    tools = replace(STANDARD, compile=wrong)
+    row = row_of(network(tmp_path / "net.onnx", 18), tools, fusion="line")
+    assert row["executed"] == executed
+    assert not any(stored[:-1])
 
 
 @pytest.fixture(scope="module")
