@@ -14,7 +14,8 @@ from archgen.energy.ranges import UncertainValue
 from archgen.energy.sram import Source, Sram
 from archgen.energy.table import Figures
 from archgen.energy.terms import WHERE, Logic, Term
-from simmodel.arch.record import INSTRUCTION_BYTES, Arch, Memory
+from simmodel.arch.memories import Memory
+from simmodel.arch.record import INSTRUCTION_BYTES, Arch
 from simmodel.arch.units import show_bytes
 
 _OPERANDS = 3

@@ -19,7 +19,7 @@ from typing import Any
 
 from archgen.energy.ranges import at_node
 from archgen.energy.table import Figures, Ranged, SramFit
-from simmodel.arch.record import Memory
+from simmodel.arch.memories import Memory
 
 _REFERENCE_NODE, _REFERENCE_WIDTH = 22.0, 128.0
 _KIB = 1024

@@ -20,7 +20,8 @@ from archgen.lint.rules import Chip, DramKind, published_chips
 from archgen.schema.rewritten import Peaks, peaks
 from simmodel.arch.element_types import accumulator_of, size_of
 from simmodel.arch.matrix_cycles import product_cycles, streams, tile_limits
-from simmodel.arch.record import Arch, CopyEngine, Link, Memory
+from simmodel.arch.memories import Memory
+from simmodel.arch.record import Arch, CopyEngine, Link
 from simmodel.arch.units import Delay, show_bytes
 
 REALS = ("fp32", "fp16", "bf16")

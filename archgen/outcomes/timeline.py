@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS
 from archgen.outcomes.frame import identified, table_bytes
 from archgen.outcomes.points import Row
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.memories import Memory
+from simmodel.arch.record import Arch
 from simmodel.metrics import Instance, by_instance, taken
 from simmodel.program.program import Buffer, Program
 from simmodel.trace import Counts, Spans, Trace

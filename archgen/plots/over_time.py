@@ -24,7 +24,8 @@ from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
 from archgen.plots.style import legend, say, title
 from archgen.scheduling import DEFAULT
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.memories import Memory
+from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
 WIDTH = 9.6

@@ -18,7 +18,8 @@ import archgen.schema.tree as trees
 from archgen.schema.json_schema import Schema, View, arch_view, view_of
 from archgen.schema.tree import ListNode, Mistake, Node, Path, Plain, ScalarNode, Table
 from simmodel.arch.base import Problem
-from simmodel.arch.record import Arch, SharedMemory
+from simmodel.arch.memories import SharedMemory
+from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 
 Record = TypeVar("Record", bound=BaseModel)

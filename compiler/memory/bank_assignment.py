@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from compiler.memory.steady_state import SAMPLES, Phase, Stream
 from compiler.schedule.residency.buffer import Place, Places, TileBuffer
-from simmodel.arch.record import Memory
+from simmodel.arch.memories import Memory
 from simmodel.isa.region import cached_property
 
 # What a placement costs in cycles: engines that meet in the banks of one memory.

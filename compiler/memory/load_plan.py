@@ -27,7 +27,8 @@ from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Places, TileBuffer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.memories import Memory
+from simmodel.arch.record import Arch
 
 Fit = tuple[Plan, Places]
 _NEVER = 1 << 40

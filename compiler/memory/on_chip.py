@@ -39,7 +39,8 @@ from compiler.schedule.residency.buffer import (
 )
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.element_types import grain_of
-from simmodel.arch.record import Arch, Memory
+from simmodel.arch.memories import Memory
+from simmodel.arch.record import Arch
 
 # Whether buffers can lie where they are said to: a check that knows nothing of who placed them.
 

@@ -20,7 +20,8 @@ import numpy as np
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.dtype import NAMES, Array, largest, real_limits
 from simmodel.arch.element_types import PACKED, STORED, is_float
-from simmodel.arch.record import Arch, FarMemory
+from simmodel.arch.memories import FarMemory
+from simmodel.arch.record import Arch
 from simmodel.isa.operand_rules import Breaches, sound, storable
 from simmodel.isa.region import Operand, cached_property, replace
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from simmodel.arch.record import Arch, FarMemory, Link, Memory
+from simmodel.arch.memories import FarMemory, Memory
+from simmodel.arch.record import Arch, Link
 from simmodel.isa import Copy
 from simmodel.isa.region import Operand
 from simmodel.machine.flow import Resource, Usage

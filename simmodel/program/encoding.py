@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NUMPY
-from simmodel.arch.record import INSTRUCTION_BYTES, ROLES, Arch
+from simmodel.arch.memories import ROLES
+from simmodel.arch.record import INSTRUCTION_BYTES, Arch
 from simmodel.arch.record import Encoding as Packing
 from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.forms import forms

@@ -9,7 +9,8 @@ import numpy as np
 
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import SIZES
-from simmodel.arch.record import ROLES, Arch, Memory
+from simmodel.arch.memories import ROLES, Memory
+from simmodel.arch.record import Arch
 from simmodel.errors import Finding
 from simmodel.isa import HOST, Arrive, Await, Copy, Fill, HostCall, Instruction
 from simmodel.isa.base import Loops, Sync

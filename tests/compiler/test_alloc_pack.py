@@ -19,7 +19,7 @@ from compiler.memory.packing import in_separate_times, lower_bound, pack
 from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
 from compiler.schedule.residency.buffer import LiveRange as Item
 from compiler.schedule.residency.buffer import Places, TileBuffer
-from simmodel.arch.record import Memory
+from simmodel.arch.memories import Memory
 
 # Every greedy sweep ends at 8 at least. The lowest end is 7, and steps 3 and 4 are full there:
 #

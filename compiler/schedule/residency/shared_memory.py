@@ -28,7 +28,8 @@ from compiler.schedule.residency.table import (
 from compiler.schedule_ir.group import Group, Shared
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.element_types import size_of
-from simmodel.arch.record import Arch, SharedMemory
+from simmodel.arch.memories import SharedMemory
+from simmodel.arch.record import Arch
 from simmodel.isa.region import replace
 
 
