@@ -218,12 +218,13 @@ def grids(
     found: dict[tuple[tuple[int, int], ...], int] = {}
     for first in splittable:
         most = min(cores, extents[first])
-        for parts in sorted({1 << n for n in range(most.bit_length())} | {most}):
+        counts = {1 << n for n in range(most.bit_length())} | {most}
+        for parts in sorted({_fewest_parts(extents[first], count) for count in counts}):
             found[((first, parts),)] = parts
             for second in splittable:
                 if second <= first or parts == 1:
                     continue
-                other = min(cores // parts, extents[second])
+                other = _fewest_parts(extents[second], min(cores // parts, extents[second]))
                 if other > 1:
                     found[((first, parts), (second, other))] = parts * other
     best = max(found.values(), default=1)
@@ -231,6 +232,11 @@ def grids(
     for grid, count in found.items():
         if count > 1 and count * 2 > best:
             yield dict(grid)
+
+
+def _fewest_parts(extent: int, parts: int) -> int:
+    """As few parts of `extent` as have the same largest part: 28 of 56 rows, not 32."""
+    return -(-extent // -(-extent // parts))
 
 
 def boxes(

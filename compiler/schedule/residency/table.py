@@ -152,6 +152,47 @@ def added(
     return total
 
 
+Way = tuple[Sequence[Part], Sequence[Part]]
+"""The parts of a network without and with what lies on chip between them."""
+
+
+def cheaper_stretches(one: Way, other: Way, prices: Prices) -> tuple[Part, ...]:
+    """Parts without what lies on chip: between places at which both ways have done the same layers,
+    those of the way that is expected to be quicker there, as it lies on chip."""
+    ways = tuple((parts, _added_by_part(kept, prices)) for parts, kept in (one, other))
+    found = list[Part]()
+    for spans in _stretches(one[0], other[0]):
+        _, best = min((sum(ways[n][1][span]), n) for n, span in enumerate(spans))
+        found += ways[best][0][spans[best]]
+    return tuple(found)
+
+
+def _added_by_part(parts: Sequence[Part], prices: Prices) -> list[float]:
+    """Expected cycles that each part adds to those before it."""
+    steps = []
+    for part in parts:
+        price = prices.price(part) if isinstance(part, Group) else 0.0
+        fits = isinstance(part, Group) and not math.isinf(price)
+        steps.append((price, *prices.overlap_ends(part)) if fits else (price, 0.0, 0.0))
+    return list(in_turn(steps))
+
+
+def _stretches(one: Sequence[Part], other: Sequence[Part]) -> Iterator[tuple[slice, slice]]:
+    """The shortest stretches of both at whose ends they have made the same tensors."""
+    ways, starts, ends, made = (one, other), [0, 0], [0, 0], [0, 0]
+    apart = set[str]()
+    while ends != [len(one), len(other)]:
+        side = min((n for n in (0, 1) if ends[n] < len(ways[n])), key=lambda n: made[n])
+        part = ways[side][ends[side]]
+        names = part.outputs if isinstance(part, HostNode) else part.producer_positions
+        apart ^= {*names}
+        made[side] += len(names)
+        ends[side] += 1
+        if not apart and made[0] == made[1]:
+            yield slice(starts[0], ends[0]), slice(starts[1], ends[1])
+            starts = [*ends]
+
+
 @dataclass
 class OptimisticPrices:
     """Prices of groups if what could lie on chip does."""
