@@ -278,9 +278,9 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
 
     Groups are formed for the best that can be; where that does not come true, also for the
     worst, and the better ones are taken. Where one core keeps up with DRAM, so are the groups that
-    it would have: what several make quicker one by one ends before long groups pay. Groups are
-    formed before it is known what stays on chip between them, which may make layers alone as
-    quick: so these are weighed as well, and both together, each where it is quicker.
+    it would have: what several make quicker one by one ends before long groups pay. Several
+    cores that pass each other rows of what stays between layers need not compute these again, as
+    in a group: so layers alone are weighed as well, and both together, each where it is quicker.
     """
     stages, costs = ctx.stages, ctx.costs
     least, best = math.inf, list[Network[Group]]()
@@ -309,13 +309,14 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
     if costs.one_core_keeps_up(network.graph, network.parts):
         one_core = replace(stages, tile=replace(stages.tile, cores=1))
         weigh(partition(network, ctx.with_stages(one_core)))
-    if stages.keep.enabled and not all(p.alone for p in best[0].parts if isinstance(p, Group)):
+    if stages.partition.alone and stages.keep.enabled and costs.cores > 1:
         grouped = best
-        alone = replace(best[-1], parts=Unfused().apply(network.parts, network.graph, costs))
+        alone = replace(grouped[-1], parts=Unfused().apply(network.parts, network.graph, costs))
         _, kept_alone = weigh(alone)
         ways = (grouped[-1].parts, grouped[0].parts), (alone.parts, kept_alone.parts)
         mixed = cheaper_stretches(*ways, costs)
-        weigh(replace(alone, parts=mixed))
+        if all(any(a is not b for a, b in zip(mixed, bare, strict=False)) for bare, _ in ways):
+            weigh(replace(alone, parts=mixed))
     return best
 
 

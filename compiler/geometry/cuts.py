@@ -267,11 +267,13 @@ def _split_extent(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:
     return cuts
 
 
-def telling(parts: Sequence[Box]) -> tuple[int, ...]:
+def telling(parts: Sequence[Box], *, sliced: bool = False) -> tuple[int, ...]:
     """Numbers of the parts that stand for all: the first, and of the others the largest nearest the
-    middle."""
+    middle; where what they read stays in slices, which need not be alike, the last one too."""
+    last = (len(parts) - 1,) if sliced else ()
     if len(parts) < 3:
-        return (max(range(len(parts)), key=lambda p: volume(parts[p])),)
+        largest = max(range(len(parts)), key=lambda p: volume(parts[p]))
+        return tuple(sorted({0, largest, *last})) if sliced else (largest,)
     middle = len(parts) // 2
     inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
-    return 0, inside
+    return tuple(sorted({0, inside, *last}))

@@ -232,7 +232,10 @@ class GroupPricer:
         """Over the parts that stand for all."""
         key = parts, loops
         if key not in self._traces:
-            self._traces[key] = trace_parts(self.group, loops, parts, self.memory, telling(parts))
+            kept = self.group.residents.values()
+            sliced = any(own.cut and not own.everywhere for own in kept)
+            shown = telling(parts, sliced=sliced)
+            self._traces[key] = trace_parts(self.group, loops, parts, self.memory, shown)
         return self._traces[key]
 
     def busiest(self, parts: Parts, loops: Loops) -> TileTrace:
