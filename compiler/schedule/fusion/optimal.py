@@ -50,7 +50,6 @@ class Optimal(PartitionStrategy):
     ways."""
     merge: bool = True
     """Whether neighbours are merged afterwards."""
-    alone: bool = True
 
     def groups(self, costs: PartitionCosts) -> list[int]:
         """The cheapest partition of all orders, merged, and cut again in orders that keep it."""
