@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cost.overlap import HOST_CALL, in_turn
+from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.schedule_ir.group import Group
 from compiler.target.group_facts import Facts
@@ -169,11 +169,13 @@ def cheaper_stretches(one: Way, other: Way, prices: Prices) -> tuple[Part, ...]:
 
 def _added_by_part(parts: Sequence[Part], prices: Prices) -> list[float]:
     """Expected cycles that each part adds to those before it."""
-    steps = []
+    steps = list[StepCycles]()
     for part in parts:
         price = prices.price(part) if isinstance(part, Group) else 0.0
-        fits = isinstance(part, Group) and not math.isinf(price)
-        steps.append((price, *prices.overlap_ends(part)) if fits else (price, 0.0, 0.0))
+        ends = 0.0, 0.0
+        if isinstance(part, Group) and not math.isinf(price):
+            ends = prices.overlap_ends(part)
+        steps.append((price, *ends))
     return list(in_turn(steps))
 
 
