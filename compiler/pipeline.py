@@ -39,7 +39,8 @@ from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
 from compiler.passes import Pass, run_passes
-from compiler.schedule.residency.table import added
+from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency.table import added, cheaper_stretches
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.symbolic.infer_from_samples import SymbolicModel, for_lengths
@@ -278,34 +279,45 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
 
     Groups are formed for the best that can be; where that does not come true, also for the
     worst, and the better ones are taken. Where one core keeps up with DRAM, so are the groups that
-    it would have: what several make quicker one by one ends before long groups pay.
+    it would have: what several make quicker one by one ends before long groups pay. Several
+    cores that pass each other rows of what stays between layers need not compute these again, as
+    in a group: so layers alone are weighed as well, and both together, each where it is quicker.
     """
     stages, costs = ctx.stages, ctx.costs
     least, best = math.inf, list[Network[Group]]()
 
-    def weigh(groups: Network[Group]) -> float:
+    def weigh(groups: Network[Group]) -> tuple[float, Network[Group]]:
         nonlocal least, best
         pinned = place_weights(groups, ctx)
         # What is kept is weighed against DRAM: shared memory may do better on its own.
-        total = math.inf
+        total, found = math.inf, groups
         for kept in (place_activations(pinned, ctx), pinned):
             homed = place_in_shared_memory(kept, ctx)
             cycles = added(homed.parts, costs)
-            total = min(total, cycles)
+            if cycles < total:
+                total, found = cycles, homed
             if not best or cycles < least:
                 least, best = cycles, [homed, kept, pinned, groups]
-        return total
+        return total, found
 
     for hoped, after in stages.pin.optimistic_costs(network.parts, network.graph, costs):
         for prices in stages.homes.optimistic_costs(network.graph, hoped):
             groups = partition(network, replace(ctx, prices=prices))
-            if weigh(groups) <= added(groups.parts, prices):
+            if weigh(groups)[0] <= added(groups.parts, prices):
                 break
         if stages.tile.objective == "latency" and best and least <= after:
             break
     if costs.one_core_keeps_up(network.graph, network.parts):
         one_core = replace(stages, tile=replace(stages.tile, cores=1))
         weigh(partition(network, ctx.with_stages(one_core)))
+    if stages.partition.alone and stages.keep.enabled and costs.cores > 1:
+        grouped = best
+        alone = replace(grouped[-1], parts=Unfused().apply(network.parts, network.graph, costs))
+        _, kept_alone = weigh(alone)
+        ways = (grouped[-1].parts, grouped[0].parts), (alone.parts, kept_alone.parts)
+        mixed = cheaper_stretches(*ways, costs)
+        if all(any(a is not b for a, b in zip(mixed, bare, strict=False)) for bare, _ in ways):
+            weigh(replace(alone, parts=mixed))
     return best
 
 
@@ -395,7 +407,8 @@ def hand_over(step: StepCode, ctx: Context) -> StepCode:
     del ctx
     if step.plan is None or step.around is None:
         return step
-    trees = with_handovers(step.trees, step.plan, step.around, step.origin, step.follows)
+    barriers = step.code.barriers
+    trees = with_handovers(step.trees, step.plan, step.around, step.origin, step.follows, barriers)
     return replace(step, trees=trees)
 
 

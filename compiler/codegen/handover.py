@@ -8,32 +8,42 @@
 Each is one step of the copy engine between cores, which reads and writes the core's slice: so it
 stands behind what the core makes of it and whatever lay there before, and ahead of what reads it.
 Cores meet in the order of their queues, so one token for each pair does for the whole program.
+Where a core has too few tokens for that, all meet at two barriers: one when the takers have room,
+one when the givers have sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler.codegen.legalize import legal_copy
 from compiler.codegen.multicast import Meeting
 from compiler.codegen.nodes import EngineStep, Node
 from compiler.codegen.tile import EmissionContext, address_of_ranges, in_buffer
-from compiler.cost.multicast import Handover, between_cores, copies_of, handovers
+from compiler.cost.multicast import (
+    Handover,
+    between_cores,
+    copies_of,
+    handovers,
+    meets_at_barriers,
+)
 from compiler.geometry.boxes import Range
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.schedule_ir.group import ResidentTensor
-from simmodel.isa import Copy, Item
+from simmodel.isa import Arrive, Await, Claim, Copy, Item
 from simmodel.isa.region import Address, Operand
 
 
 def with_handovers(
     trees: Sequence[list[Node]], plan: Plan, around: EmissionContext, origin: int,
-    following: Following,
+    following: Following, barriers: dict[str, int],
 ) -> list[list[Node]]:  # fmt: skip
-    """The trees of the cores of one step, with what they hand to each other at its end."""
+    """The trees of the cores of one step, with what they hand to each other at its end; `barriers`
+    gets the arrivals at those where they meet."""
     found = [list(tree) for tree in trees]
     group, engine, first = plan.schedule.group, between_cores(around.arch), plan.schedule.first_core
     for name in group.results if engine is not None else ():
@@ -42,7 +52,7 @@ def with_handovers(
                 replace(one, giver=first + one.giver, takers=tuple(first + n for n in one.takers))
                 for one in handovers(group, plan.schedule.parts, name)
             ]
-            step = _Handing(around, plan, name, handed, str(engine), origin, following)
+            step = _Handing(around, plan, name, handed, str(engine), origin, following, barriers)
             for core, tree in enumerate(found):
                 tree += step.nodes(core)
     return found
@@ -59,6 +69,7 @@ class _Handing:
     engine: str
     origin: int
     following: Following
+    barriers: dict[str, int]
 
     @property
     def resident(self) -> ResidentTensor:
@@ -82,10 +93,32 @@ class _Handing:
         buffer, arch = self.buffer, self.around.arch
         place = Operand(buffer.role, self._first, buffer.shape, buffer.strides, buffer.dtype)
         own = [item for one in given for item in self._copies(one)]
-        meeting = Meeting(self.engine, self.origin, arch, core, free="room", full="sent")
-        items = meeting.items(own, takers, givers, place)
+        if meets_at_barriers(arch):
+            items = self._at_barriers(own, takers, givers, place)
+        else:
+            meeting = Meeting(self.engine, self.origin, arch, core, free="room", full="sent")
+            items = meeting.items(own, takers, givers, place)
         uses = self.around.uses((buffer,), (buffer,))
         return [EngineStep(self.engine, tuple(items), uses, self.origin)]
+
+    def _at_barriers(
+        self, own: Sequence[Item], takers: Sequence[int], givers: Sequence[int], place: Operand
+    ) -> list[Item]:
+        """The same as `Meeting.items`, with barriers for tokens."""
+        at: dict[str, Any] = {"engine": self.engine, "origin": self.origin}
+        number = self.plan.schedule.group.results.index(self.name)
+        names = {word: f"{word}{self.around.step}_{number}" for word in ("room", "sent")}
+
+        def arrive(word: str) -> Arrive:
+            self.barriers[names[word]] = self.barriers.get(names[word], 0) + 1
+            return Arrive(barrier=names[word], **at)
+
+        interlock = self.around.arch.front_end.sync == "interlock"
+        claim = [Claim(dst=place, **at)] if interlock and givers else []
+        items: list[Item] = [*claim, arrive("room")] if givers else []
+        if takers:
+            items += [Await(barrier=names["room"], **at), *own, arrive("sent")]
+        return [*items, Await(barrier=names["sent"], **at), *claim] if givers else items
 
     def _copies(self, one: Handover) -> list[Item]:
         src = self._slice_operand(one, one.giver, ())

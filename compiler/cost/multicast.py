@@ -295,13 +295,18 @@ def _common(a: Box, b: Box) -> Box:
 
 
 def between_cores(arch: Arch) -> str | None:
-    """The engine by which cores hand each other parts of their results; None where none does, or
-    cores have too few tokens for it beside those of their engines."""
+    """The engine by which cores hand each other parts of their results, if one does."""
     engine = arch.copy_engine("local", "local")
-    if engine is None or TOKENS * arch.core_count > arch.front_end.tokens // 4:
+    if engine is None:
         return None
     found = arch.copy_[engine]
     return engine if found.peer or found.broadcast else None
+
+
+def meets_at_barriers(arch: Arch) -> bool:
+    """Whether cores that hand each other parts wait at barriers, as they have too few tokens for
+    each other beside those of their engines."""
+    return TOKENS * arch.core_count > arch.front_end.tokens // 4
 
 
 def copies_of(arch: Arch, engine: str, one: Handover) -> tuple[tuple[int, ...], ...]:

@@ -230,12 +230,13 @@ def grids(
     found: dict[tuple[tuple[int, int], ...], int] = {}
     for first in splittable:
         most = min(cores, extents[first])
-        for parts in sorted({1 << n for n in range(most.bit_length())} | {most}):
+        counts = {1 << n for n in range(most.bit_length())} | {most}
+        for parts in sorted({_fewest_parts(extents[first], count) for count in counts}):
             found[((first, parts),)] = parts
             for second in splittable:
                 if second <= first or parts == 1:
                     continue
-                other = min(cores // parts, extents[second])
+                other = _fewest_parts(extents[second], min(cores // parts, extents[second]))
                 if other > 1:
                     found[((first, parts), (second, other))] = parts * other
     best = max(found.values(), default=1)
@@ -243,6 +244,11 @@ def grids(
     for grid, count in found.items():
         if count > 1 and count * 2 > best:
             yield dict(grid)
+
+
+def _fewest_parts(extent: int, parts: int) -> int:
+    """As few parts of `extent` as have the same largest part: 28 of 56 rows, not 32."""
+    return -(-extent // -(-extent // parts))
 
 
 def boxes(
@@ -273,24 +279,26 @@ def _split_extent(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:
     return cuts
 
 
-def telling(parts: Sequence[Box]) -> tuple[int, ...]:
+def telling(parts: Sequence[Box], *, sliced: bool = False) -> tuple[int, ...]:
     """Numbers of the parts that stand for all: the first, and of the others the largest nearest the
-    middle."""
+    middle; where what they read stays in slices, which need not be alike, the last one too."""
+    last = (len(parts) - 1,) if sliced else ()
     if len(parts) < 3:
-        return (max(range(len(parts)), key=lambda p: volume(parts[p])),)
+        largest = max(range(len(parts)), key=lambda p: volume(parts[p]))
+        return tuple(sorted({0, largest, *last})) if sliced else (largest,)
     middle = len(parts) // 2
     inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
-    return 0, inside
+    return tuple(sorted({0, inside, *last}))
 
 
 def axes_without_halo(
     group: Group, parts: Sequence[Box], traces: Sequence[TileTrace]
 ) -> frozenset[int]:
     """Axes of the last result along which all layers compute just the positions of a core's part,
-    such as tokens: `traces` are of the parts that are `telling`."""
+    such as tokens: `traces` are of `parts`."""
     shares = [
-        (parts[number], traced.share(position, layer.result.name))
-        for number, traced in zip(telling(parts), traces, strict=True)
+        (part, traced.share(position, layer.result.name))
+        for part, traced in zip(parts, traces, strict=True)
         for position, layer in enumerate(group.layers)
     ]
     return frozenset(

@@ -396,10 +396,11 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
         return ()
     halved = replace(stages, partition=BranchX())
     apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
+    mixed = replace(stages, partition=replace(stages.partition, alone=True))
     levels = isinstance(stages.partition, Optimal)
     if effort == 1:
         # What `halved` is better at, trials of groups find.
-        return (apart, stages_for(0, stages)) if levels else ()
+        return (apart, mixed, stages_for(0, stages)) if levels else ()
     usual = stages_for(1, stages)
     if not levels:
         usual = replace(usual, partition=stages.partition)
@@ -411,7 +412,7 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     found: tuple[Stages, ...] = (usual, eager, pieces, memory, quick)
     if not levels:
         return found
-    found = (*found, halved, apart)
+    found = (*found, halved, apart, replace(usual, partition=mixed.partition))
     if effort == 2:
         return found
     return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))

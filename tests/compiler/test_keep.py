@@ -18,9 +18,10 @@ from compiler.api import CompileResult, compile_model
 from compiler.context import CompileOptions
 from compiler.explain.report import working_set
 from compiler.options import Stages, stages_of
+from compiler.schedule.fusion.dependence import dependences
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors, KeptBuffer, candidates
-from compiler.schedule.residency.table import Part, ResidencyTable
+from compiler.schedule.residency.table import Part, ResidencyTable, cheaper_stretches
 from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import NestGraph
@@ -85,6 +86,18 @@ def test_a_place_by_hand_is_taken() -> None:
         {"a": 0, "b": 960},
         {"a": 0, "b": 960},
     ]
+
+
+def test_of_two_ways_each_stretch_is_taken_from_the_cheaper_one() -> None:
+    parts, graph = network(*CHAIN)
+    net, alone = dependences(parts, graph), Unfused().apply(parts, graph, Moved(ARCH))
+    grouped = net.group(0b0011), net.group(0b1100)
+    # x, a and b instead of a twice; b, a and y instead of c twice more.
+    assert cheaper_stretches((grouped, grouped), (alone, alone), Moved(ARCH)) == grouped
+    # Where b and c stay, a and b alone move x, a and a again, c and y alone a and y.
+    kept = KeepTensors(share=0.125).apply(alone, graph, Moved(ARCH))
+    mixed = cheaper_stretches((grouped, grouped), (alone, kept), Moved(ARCH))
+    assert mixed == (grouped[0], *alone[2:])
 
 
 WEIGHTS = 24 * 24 * 4

@@ -9,6 +9,7 @@ depthwise layer reads the channels that it makes. There are 16, of which the arr
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -140,7 +141,9 @@ def test_what_is_kept_in_slices_takes_no_dram_and_is_right(arch: Arch) -> None:
 def test_cores_pass_each_other_the_rows_that_they_need() -> None:
     """One row of 16 pixels of 8 channels, each way."""
     model = network()
-    for arch in (PASSING, PASSING.model_copy(update={"front_end": INTERLOCKED.front_end})):
+    for sync, tokens in itertools.product(("tokens", "interlock"), (64, 14)):
+        front = PASSING.front_end.model_copy(update={"sync": sync, "tokens": tokens})
+        arch = PASSING.model_copy(update={"front_end": front})
         made = compiled(model, home("h = 0:9", "h = 7:16").replace("local", "local passed"), arch)
         first, _ = groups(made)
         assert handovers(
@@ -151,6 +154,8 @@ def test_cores_pass_each_other_the_rows_that_they_need() -> None:
         )
         trace = simulate(made.program, arch)
         assert trace.traffic["dram.write"] == ROWS * 16 * PIXEL
+        # Cores with few tokens meet at barriers.
+        assert ("room0_0" in made.program.barriers) == (tokens < 64)
         # The first layer's products are those of its rows alone, none of them twice.
         assert trace.macs == 2 * ROWS * 16 * CHANNELS * CHANNELS * 9
         right(made.program, model, arch)

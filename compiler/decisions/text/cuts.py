@@ -180,8 +180,7 @@ def slicing_of(
     layers = [layer for part in parts if isinstance(part, Group) for layer in part.layers]
     maker = next((layer for layer in layers if layer.result.name == home.tensor), None)
     if home.passed and between_cores(arch) is None:
-        ways = f"no copy engine of {arch.name} passes parts from core to core"
-        say(f"{ways}, or tokens are too few")
+        say(f"no copy engine of {arch.name} passes parts from core to core")
     if not home.cores or not layers or home.tensor not in layers[0].tensors:
         return None
     if len(home.cores) > arch.core_count:

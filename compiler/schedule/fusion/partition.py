@@ -111,6 +111,9 @@ class PartitionStrategy(ABC):
 
     max_layers: Count = 1000
     """Layers that a group has at most."""
+    alone: bool = False
+    """Whether layers alone, with what stays on chip between them, are weighed beside the groups on
+    several cores, and each where it is quicker."""
 
     def apply(
         self, parts: Sequence[Part], graph: NestGraph, prices: Prices

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cost.overlap import HOST_CALL, in_turn
+from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
 from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.schedule_ir.group import Group
 from compiler.target.group_facts import Facts
@@ -150,6 +150,49 @@ def added(
             step = (price, *prices.overlap_ends(part))
         total, rest = total + sum(in_turn([step], rest)), step[-1]
     return total
+
+
+Way = tuple[Sequence[Part], Sequence[Part]]
+"""The parts of a network without and with what lies on chip between them."""
+
+
+def cheaper_stretches(one: Way, other: Way, prices: Prices) -> tuple[Part, ...]:
+    """Parts without what lies on chip: between places at which both ways have done the same layers,
+    those of the way that is expected to be quicker there, as it lies on chip."""
+    ways = tuple((parts, _added_by_part(kept, prices)) for parts, kept in (one, other))
+    found = list[Part]()
+    for spans in _stretches(one[0], other[0]):
+        _, best = min((sum(ways[n][1][span]), n) for n, span in enumerate(spans))
+        found += ways[best][0][spans[best]]
+    return tuple(found)
+
+
+def _added_by_part(parts: Sequence[Part], prices: Prices) -> list[float]:
+    """Expected cycles that each part adds to those before it."""
+    steps = list[StepCycles]()
+    for part in parts:
+        price = prices.price(part) if isinstance(part, Group) else 0.0
+        ends = 0.0, 0.0
+        if isinstance(part, Group) and not math.isinf(price):
+            ends = prices.overlap_ends(part)
+        steps.append((price, *ends))
+    return list(in_turn(steps))
+
+
+def _stretches(one: Sequence[Part], other: Sequence[Part]) -> Iterator[tuple[slice, slice]]:
+    """The shortest stretches of both at whose ends they have made the same tensors."""
+    ways, starts, ends, made = (one, other), [0, 0], [0, 0], [0, 0]
+    apart = set[str]()
+    while ends != [len(one), len(other)]:
+        side = min((n for n in (0, 1) if ends[n] < len(ways[n])), key=lambda n: made[n])
+        part = ways[side][ends[side]]
+        names = part.outputs if isinstance(part, HostNode) else part.producer_positions
+        apart ^= {*names}
+        made[side] += len(names)
+        ends[side] += 1
+        if not apart and made[0] == made[1]:
+            yield slice(starts[0], ends[0]), slice(starts[1], ends[1])
+            starts = [*ends]
 
 
 @dataclass

@@ -241,8 +241,14 @@ class GroupPricer:
         """Over the parts that stand for all."""
         key = parts, loops
         if key not in self._traces:
-            self._traces[key] = trace_parts(self.group, loops, parts, self.memory, telling(parts))
+            shown = self.telling(parts)
+            self._traces[key] = trace_parts(self.group, loops, parts, self.memory, shown)
         return self._traces[key]
+
+    def telling(self, parts: Parts) -> tuple[int, ...]:
+        """Numbers of the parts that stand for all."""
+        kept = self.group.residents.values()
+        return telling(parts, sliced=any(own.cut and not own.everywhere for own in kept))
 
     def busiest(self, parts: Parts, loops: Loops) -> TileTrace:
         """The trace of the part with most to do."""
@@ -336,7 +342,8 @@ class _Candidate:
         pricer, parts, loops = self.pricer, self.schedule.parts, self.schedule.loops
         same = {0} if self.channels is None else {0, self.channels}
         if pricer.way is not None and len(parts) > 1:
-            same |= axes_without_halo(pricer.group, parts, pricer.traces(parts, loops))
+            shown = [parts[number] for number in pricer.telling(parts)]
+            same |= axes_without_halo(pricer.group, shown, pricer.traces(parts, loops))
         return Cores.of_group(parts, same, pricer.way, looped=bool(loops))
 
     @cached_property
