@@ -231,7 +231,7 @@ def grids(
     for first in splittable:
         most = min(cores, extents[first])
         counts = {1 << n for n in range(most.bit_length())} | {most}
-        for parts in sorted({_fewest_parts(extents[first], count) for count in counts}):
+        for parts in sorted(counts | {_fewest_parts(extents[first], count) for count in counts}):
             found[((first, parts),)] = parts
             for second in splittable:
                 if second <= first or parts == 1:
