@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 93_640, "files": 435, "thin files": 3, "lines of tests": 42_420,
+    "lines": 95_430, "files": 440, "thin files": 3, "lines of tests": 43_190,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -50,6 +50,10 @@ Then for tables of functions and chains in one instruction (300, tests 130), eng
 beside the vector engine (140, tests 90), tensors that all cores keep in whatever shape they are
 read (50, tests 45), what new users found (35, tests 105), searches of one network that share
 prices (30), layers that take all the room there is (20) and equal layers asked once (30).
+Then for activations in blocks (440, tests 230), layers that have cores of their own, through which
+inferences flow (400, tests 80), Winograd (320, tests 155), arrays that are unlike (280, tests 150),
+parts passed at barriers and layers alone beside groups (140, tests 30), tiles along channels (70,
+tests 95), equal layers that pass data on chip alone (85) and fields of memories in a file.
 """
 THIN = 60
 VAGUE = frozenset({

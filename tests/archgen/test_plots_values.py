@@ -129,7 +129,7 @@ def test_energy_and_area_are_stacked_from_their_parts() -> None:
     figure = energy_figure(results(parts | total))
     assert lengths(figure.axes[0], 0) == [1.0, 3.0]
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [2.0, 9.0]
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["mac", "dram", "low to high"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["mac", "DRAM", "low to high"]
     area: Row = {"area_mm2": 5.0, "area_mac_mm2": 2.0, "area_other_mm2": 3.0}
     figure = area_figure(results(area, area | {"model": "other"}))
     assert len(figure.axes[0].get_yticks()) == 1, "a machine has one area, whatever runs"
@@ -437,7 +437,7 @@ def test_titles_say_what_takes_most_and_what_holds() -> None:
     spent: list[Row] = [costs | {"arch": "a"}, costs | {"arch": "b", "energy_mj": 8.0}]
     energy = energy_figure(results(*spent)).get_suptitle()
     assert " ".join(energy.split()) == (
-        "Energy: a takes least, b 2 times as much; dram is 75 % of all"
+        "Energy: a takes least, b 2 times as much; DRAM is 75 % of all"
     )
     held: list[Row] = [{"arch": n, "held_by": by, "bound_by": by, "of_bound": 0.9}
             for n, by in zip("ab", ("bandwidth", "matrix"), strict=True)]  # fmt: skip
