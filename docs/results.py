@@ -25,6 +25,11 @@ SHOWN = "cocco-simba-1c"
 _SECTION = re.compile(r"(?<=^## Results\n).*?(?=^## )", re.M | re.S)
 
 
+def _two(value: float) -> str:
+    """Two digits, without an exponent."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
 def table(study: archgen.Study) -> str:
     """The main figures of each machine, in Markdown."""
     lines = ["| machine | TOPS | latency | images/s | of bound | held by | on chip | energy |",
@@ -46,7 +51,7 @@ def table(study: archgen.Study) -> str:
         lines.append(
             f"{head} {row['latency_ms']:.3g} ms | {rate:,.{places}f} | "
             f"{row['of_bound']:.0%} | {verdict(row).words} | {memory / 2**10:,.0f} KiB | "
-            f"{row['energy_low_mj']:.2g} - {row['energy_high_mj']:.2g} mJ |"
+            f"{_two(row['energy_low_mj'])} - {_two(row['energy_high_mj'])} mJ |"
         )
     return "\n".join(lines)
 
