@@ -219,7 +219,7 @@ def test_parts_are_also_as_few_as_have_the_same_largest_one() -> None:
     """56 rows on 32 cores: two each on 28 of them, as many as the 28 rows of the next layer, or two
     and one."""
     assert list(grids((1, 8, 56, 8), [2], 32)) == [{}, {2: 28}, {2: 32}]
-    assert list(grids((1, 8, 28, 8), [2], 32)) == [{}, {2: 28}]
+    assert list(grids((1, 8, 28, 8), [2], 32)) == [{}, {2: 16}, {2: 28}]
 
 
 def convolution(side: int, kernel: int, pads: tuple[int, int], stride: int) -> Layer:
