@@ -15,7 +15,8 @@ import onnx
 import onnx_ir as ir
 
 from compiler.codegen.handover import with_handovers
-from compiler.codegen.program import ProgramCode, StepCode, recipe
+from compiler.codegen.observed import probes, recipe
+from compiler.codegen.program import ProgramCode, StepCode
 from compiler.context import (
     IR,
     CompileOptions,
@@ -451,7 +452,7 @@ def _result(
     offers = tuple(code.names.offers.values())
     verified = recipe(code, made.steps, known, offers)
     return CompileResult(
-        code.program, host, code.probes, verified, made.search, made.notes, made.steps, offers,
+        code.program, host, probes(code), verified, made.search, made.notes, made.steps, offers,
         code.names.works,
     )  # fmt: skip
 

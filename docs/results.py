@@ -67,8 +67,7 @@ def section(study: archgen.Study) -> str:
 
 *Time of the matrix engines: busy, or idle for one cause.* {network}, batch 1, random weights;
 compared with ONNX Runtime and right on {verified} of {len(frame)} machines. Run on {day} with the
-study above; `python docs/results.py archgen-out` makes picture and table. In bf16 and fp16 "right"
-is proved as far as programs store values ([docs/limits.md](docs/limits.md)).
+study above; `python docs/results.py archgen-out` makes picture and table.
 
 {table(study)}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from simmodel.arch.dtype import NUMPY, Array, pack, unpack
 from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
-from simmodel.isa import Arrive, HostCall, Instruction, View
+from simmodel.isa import HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.isa.region import Operand, cached_property
-from simmodel.program.program import Constant, Place, Port, Probe, Program, places
+from simmodel.program.program import Constant, Place, Port, Probe, Program, Slice, places
 from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
 from simmodel.verify.overlap import legal_edges, touched_ends
 
@@ -130,10 +130,11 @@ def run(
     idle = skip.idle(line)
     sites = range(len(line.sites))
     steps = [None if idle[s] else _site_effect(line, s, arch, memories, host) for s in sites]
-    probed = _watch(steps, line, probes, memories, skip.given)
+    probed = _watch(steps, line, probes, arch, memories, skip.given)
     sequence_of_sites = sequence(line, edges, order)
     order_of_sites, turns = line.site[sequence_of_sites], line.turn[sequence_of_sites].tolist()
-    seen = [port.operand for port in (*program.outputs, *(probe.port for probe in probes))]
+    seen = [port.operand for port in program.outputs]
+    seen += [piece.operand for probe in probes for piece in probe.slices]
     begins, ends = _constants_in_use(line, order_of_sites, seen, idle)
     for constant in begins.pop(0, ()):  # also where there is no instruction to come first
         _put(constant, memories[constant.memory, 0])
@@ -305,38 +306,107 @@ def _site_effect(
     return step
 
 
+_NO_BYTES = np.empty(0, np.uint8)
+
+
+class _Watched:
+    """A probe, complete when all of its slices are.
+
+    Args:
+        probed: gets its values then.
+        given: what is written in place of what it would read.
+    """
+
+    def __init__(self, probe: Probe, probed: dict[str, Array], given: Array | None) -> None:
+        self.probe, self._probed, self._given = probe, probed, given
+        self._values: Array | None = None
+        self._open = len(probe.slices)
+
+    def read(self, piece: Slice, memory: Bytes) -> None:
+        """Take a slice, which is complete."""
+        start = piece.operand.address.base
+        if self._given is not None:
+            _writer(piece.operand, memory)(start, self._given.reshape(piece.operand.shape))
+            return
+        if self._values is None:
+            self._values = np.zeros(self.probe.shape, NUMPY[self.probe.dtype])
+        part = self._values[tuple(slice(first, first + size) for first, size in piece.box)]
+        part[...] = _array_at(piece.operand, memory)(start).reshape(part.shape)
+        self._open -= 1
+        if not self._open:
+            self._probed[self.probe.name], self._values = self._values, None
+
+
 def _watch(
-    steps: list[Step | None],
-    line: Timeline,
-    probes: Sequence[Probe],
-    memories: dict[Place, Bytes],
-    given: Mapping[str, Array],
-) -> dict[str, Array]:
-    """Read the probes of each barrier at its last arrival, or write what is `given` of them."""
+    steps: list[Step | None], line: Timeline, probes: Sequence[Probe], arch: Arch,
+    memories: dict[Place, Bytes], given: Mapping[str, Array],
+) -> dict[str, Array]:  # fmt: skip
+    """Read each slice of `probes` behind the last write to it of the group that makes it, or write
+    there what is `given`."""
     probed: dict[str, Array] = {}
-    ports: dict[str, list[Port]] = {}
+    written = _writes(line, arch, {probe.group for probe in probes})
+    ahead: dict[int, list[Callable[[], None]]] = {}
     for probe in probes:
-        ports.setdefault(probe.barrier, []).append(probe.port)
-    arrived: Counter[str] = Counter()
-
-    def watch(barrier: str, times: int) -> Step:
-        def step(turn: int) -> None:
-            arrived[barrier] += times
-            if arrived[barrier] < line.program.barriers[barrier]:
-                return
-            for port in ports[barrier]:
-                if port.name in given:
-                    put = _writer(port.operand, memories[port.operand.memory, 0])
-                    put(port.operand.address.base, given[port.name].reshape(port.operand.shape))
-                else:
-                    probed[port.name] = _read_output(port, memories)
-
-        return step
-
-    for index, site in enumerate(line.sites):
-        if isinstance(site.instruction, Arrive) and site.instruction.barrier in ports:
-            steps[index] = watch(site.instruction.barrier, site.times)
+        watched = _Watched(probe, probed, given.get(probe.name))
+        for piece in probe.slices:
+            (spot,) = places(arch, piece.operand, piece.core)
+            low, end = piece.operand.bounds
+            sites = {
+                site
+                for first, last, site in written.get((probe.group, spot), ())
+                if first < end and low < last
+            }
+            read = partial(watched.read, piece, memories.get(spot, _NO_BYTES))
+            left = sum(len(line.occurrences[site]) for site in sites)
+            if not left:
+                read()
+            countdown = _Countdown(left, read)
+            for site in sites:
+                ahead.setdefault(site, []).append(countdown)
+    for site, behind in ahead.items():
+        steps[site] = _followed(steps[site], behind)
     return probed
+
+
+class _Countdown:
+    """Does something at the last of so many calls."""
+
+    def __init__(self, left: int, then: Callable[[], None]) -> None:
+        self._left, self._then = left, then
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._then()
+
+
+def _followed(step: Step | None, behind: Sequence[Callable[[], None]]) -> Step:
+    """`step` and what is called behind each occurrence of it."""
+
+    def both(turn: int) -> None:
+        if step is not None:
+            step(turn)
+        for each in behind:
+            each()
+
+    return both
+
+
+def _writes(
+    line: Timeline, arch: Arch, groups: Collection[int]
+) -> dict[tuple[int, Place], list[tuple[int, int, int]]]:
+    """By group and memory, what sites write there: the first byte, the end, and the site."""
+    table, (low, end) = line.operands, line.operands.reaches
+    spots = [places(arch, kind, core) for kind, core in table.kinds]
+    origins = [origin.group for origin in line.program.origins]
+    found: dict[tuple[int, Place], list[tuple[int, int, int]]] = {}
+    for number in np.flatnonzero(table.write).tolist():
+        site = int(table.site[number])
+        group = origins[line.sites[site].instruction.origin]
+        for spot in spots[table.kind[number]] if group in groups else ():
+            row = int(low[number]), int(end[number]), site
+            found.setdefault((group, spot), []).append(row)
+    return found
 
 
 def _host_effect(

@@ -294,7 +294,7 @@ class Workbench:
         made_as = {port.name: port.shape for port in compiled.program.outputs}
         reference.check_declared(model.proto, made_as, whole)
         given = {} if again is None else skipped.raw(whole, again.recipe.graph)
-        probes = [each for each in compiled.probes if each.port.name not in skipped.lacking]
+        probes = [each for each in compiled.probes if each.name not in skipped.lacking]
         run = tools.execute(
             compiled.program, inputs, point.arch, reference.run_node, probes,
             Skip(frozenset(skipped.twins), given),

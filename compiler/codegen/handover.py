@@ -131,13 +131,22 @@ class _Handing:
 
     def _slice_operand(self, one: Handover, core: int, cores: tuple[int, ...]) -> Operand:
         """What is handed on, in the slice of a core."""
-        tensor, buffer = self.plan.schedule.group.tensors[self.name], self.buffer
         giver, own = (n - self.plan.schedule.first_core for n in (one.giver, core))
-        before, _ = self.resident.around(own)
         spans = self.following.work(giver, self.name, tuple(Range(*span) for span in one.box))
-        pairs = zip(self.resident.slices[own], before, strict=True)
-        firsts = [Range(start - b, size) for (start, size), b in pairs]
-        origin = self.following.buffered_box(own, self.name, firsts)
-        address = address_of_ranges(self._first, spans, origin, buffer.strides)
-        shape = tuple(size for _, size in one.box)
-        return replace(in_buffer(buffer, address, shape, tensor, spans), cores=cores)
+        found = resident_operand(self.plan, self.name, own, spans, self.following)
+        return replace(found, cores=cores)
+
+
+def resident_operand(
+    plan: Plan, name: str, part: int, spans: Sequence[Range], following: Following
+) -> Operand:
+    """The box `spans` of a tensor that stays on chip, in the slice of a part of the machine."""
+    group = plan.schedule.group
+    resident, buffer = group.residents[name], plan.buffers[plan.held[name]]
+    before, _ = resident.around(part)
+    pairs = zip(resident.slices[part], before, strict=True)
+    origin = following.buffered_box(part, name, [Range(first - b, n) for (first, n), b in pairs])
+    address = Address(resident.address + buffer.offset)
+    address = address_of_ranges(address, spans, origin, buffer.strides, buffer.dtype)
+    shape = tuple(span.size for span in spans)
+    return in_buffer(buffer, address, shape, group.tensors[name], spans)

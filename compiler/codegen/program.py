@@ -18,7 +18,6 @@ import numpy as np
 
 from compiler.codegen.constants import PackedWeights, constants_of, packed_by_step
 from compiler.codegen.group import GroupEmitter
-from compiler.codegen.kernels import Offer
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
@@ -29,9 +28,6 @@ from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range
 from compiler.memory.off_chip import OffChip, pinned_steps
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.numerics.provenance import Known
-from compiler.numerics.recipe import Stage as ComputedStep
-from compiler.numerics.recipe import VerificationPlan
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import STILL, Following, following
 from compiler.schedule.fusion.partition import Outlines
@@ -50,7 +46,6 @@ from simmodel.program.program import (
     Demand,
     Origin,
     Port,
-    Probe,
     Program,
     TileKind,
 )
@@ -189,7 +184,7 @@ class ProgramCode(OffChip):
     def _pinned(self) -> dict[tuple[str, int], tuple[int, int]]:
         return pinned_steps(self.steps)
 
-    def _cluster_addresses(
+    def cluster_addresses(
         self, chip: Mapping[str, tuple[int, int]], cluster: int, inference: int
     ) -> Places:
         """Where everything lies for the cores of a cluster in an inference."""
@@ -198,16 +193,6 @@ class ProgramCode(OffChip):
             for name, home in self.shared.items()
         }
         return Places(chip, {**self.far_by_inference[inference], **near})
-
-    @property
-    def probes(self) -> tuple[Probe, ...]:
-        """Each tensor that a step stores, as it lies in memory when the step has ended."""
-        start = self.numbers - len(self.steps)  # of several inferences the last one shows
-        return tuple(
-            Probe(f"step{number}", replace(self.port(name), dtype=self.graph.tensors[name].dtype))
-            for number, step in enumerate(self.steps, start)
-            for name in computed_step(step).stored
-        )
 
     def emit_steps(
         self, share: ShareLoads, multicast: Callable[[StepCode], StepCode]
@@ -235,7 +220,7 @@ class ProgramCode(OffChip):
         picks = self._picks(number, plan)
         contexts = [
             EmissionContext(
-                self.arch, self._cluster_addresses(step.places, cluster, inference), names, number,
+                self.arch, self.cluster_addresses(step.places, cluster, inference), names, number,
                 len(plan.schedule.loops), partial(self._steps_before, number), picks,
                 partial(self._lacking, number),
             )
@@ -556,7 +541,7 @@ class ProgramCode(OffChip):
     def _whole_operand(self, tensor: Tensor, inference: int) -> Operand:
         """A tensor where it lies for the first cluster in an inference."""
         whole = tuple(Range(0, extent) for extent in tensor.shape)
-        return far_operand(tensor, whole, self._cluster_addresses({}, 0, inference))
+        return far_operand(tensor, whole, self.cluster_addresses({}, 0, inference))
 
     def synchronized(self, *, turns: bool = False) -> ProgramCode:
         """With the instructions of each core in one stream, and as many tokens as there are; with
@@ -610,52 +595,9 @@ def _leaves(nodes: Sequence[Node]) -> Iterator[EngineStep]:
     return (leaf for node in nodes for leaf in node.leaves)
 
 
-# What a program's steps compute and store, for whoever checks it while it runs.
-
-
-def recipe(
-    code: ProgramCode, steps: Sequence[Step], known: Known, offers: Sequence[Offer] = ()
-) -> VerificationPlan:
-    """What `steps` compute, of which `code` is made, and which kernels of `offers` do."""
-    kernels = {each.tensor: f"kernel {each.kernel} ({each.place})" for each in offers if each.taken}
-    made = list(map(computed_step, steps))
-    first: dict[Hashable, int] = {}
-    for number, (key, site) in code.alike.items():
-        if number < len(made):
-            alike = first.setdefault(key, number)
-            made[number] = replace(made[number], alike=alike, starts=site.starts)
-    return VerificationPlan(code.graph, tuple(made), known, kernels)
-
-
 def _scalars(group: Group) -> tuple[tuple[float, ...], ...]:
     """Constants of one element, which are no weights or encodings but attributes."""
     nests = [nest for layer in group.layers for nest in layer.nests]
     read = dict.fromkeys(a.tensor for n in nests for a in n.reads if a is not n.multiplier)
     data = (group.tensors[name].data for name in read if group.tensors[name].elements == 1)
     return tuple(tuple(np.ravel(each).tolist()) for each in data if each is not None)
-
-
-def computed_step(step: Step) -> ComputedStep:
-    """What `step` computes, and what it stores."""
-    if not isinstance(step, PlacedGroup):
-        return ComputedStep((), step.outputs if step.pick is None else (), host=step)
-    group = step.plan.schedule.group
-    nests = tuple(nest for layer in group.layers for nest in layer.nests)
-    buffers = step.plan.buffers
-    computes = [compute for layer in step.plan.layers for compute in layer.computes]
-    kinds = {
-        each.nest.tensor: buffers[each.writes].dtype
-        for each in computes
-        if each.nest.tensor not in group.stored
-    }
-    sums = {
-        each.nest.tensor: buffers[name].dtype
-        for each in computes
-        for name in (*each.scratch, each.sums)
-        if name is not None
-    }
-    # What lies in slices, in memories of several clusters, is not to be seen as a whole.
-    # Nor what is put into another tensor row by row.
-    seen = (n for n in group.stored if group.tensors[n].placed is None)
-    whole = (n for n in seen if n not in group.shared or group.shared[n].slices == 1)
-    return ComputedStep(nests, tuple(whole), kinds, sums, pinned=tuple(group.pinned))

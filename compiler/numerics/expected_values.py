@@ -1,7 +1,7 @@
-"""Expected values of every stored tensor, computed from the program's own stored values.
+"""Expected values of what each step leaves in memory or on chip, computed from the program's own.
 
 The one idea: each operator is computed again, from the values that the program had before it,
-twice, so tensors that stay on chip are checked as well.
+twice, so what only passes from layer to layer within a step is checked as well.
 
 - As the machine computes it, in the machine's element types: a stored value must equal this but
   for the order in which floats are added up. So the program does what its nests mean.
@@ -11,8 +11,7 @@ twice, so tensors that stay on chip are checked as well.
 
 The allowed error of either is derived element by element (`compiler.numerics.nest_error`). Errors
 do not accumulate: every value that the model names is replaced by the program's own before it is
-read. What stays on chip, whole, in slices or tile by tile, takes the values of a stored copy
-of it where there is one.
+read. What passes within a step takes the values of a stored copy of it where there is one.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from simmodel.isa.forms import elementwise_form
 
 @dataclass(frozen=True)
 class StoredTensorCheck:
-    """A tensor that a step stored, and the result of its nests from the step's inputs."""
+    """A tensor that a step leaves, and the result of its nests from what the step reads."""
 
     name: str
     actual: Array
@@ -295,7 +294,7 @@ class Recomputation:
         model.set_error(name, self.memo.error(nest, tensors, errors, how, content))
         self._excuse_undefined(nest, read)
         self._round_as_model(name)
-        if name not in stage.stored:
+        if name not in stage.stored and name not in stage.kept:
             machine.set_error(name, error)
             self._take_copies(name)
             return

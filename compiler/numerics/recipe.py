@@ -37,6 +37,8 @@ class Stage:
     """Constants that stay on chip from the first step that names them to the last."""
     alike: int | None = None
     """The first step with the same instructions but for addresses; None: not known."""
+    kept: tuple[str, ...] = ()
+    """Tensors that stay on chip when it ends, and are to be seen there."""
     starts: tuple[tuple[str, int] | None, ...] = ()
     """Memory and first byte of what it touches off chip; steps that are alike have one order."""
 

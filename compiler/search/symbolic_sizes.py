@@ -17,7 +17,7 @@ from compiler.tensor_ir.demand import demanded
 from compiler.tensor_ir.registers import values_at
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
-from simmodel.program.sizes import specialize, specialize_port
+from simmodel.program.sizes import specialize, specialize_probe
 from simmodel.verify import verify
 
 
@@ -42,10 +42,7 @@ def specialize_result(
         replace(stage, nests=tuple(nest_at(nest, registers, values) for nest in stage.nests))
         for stage in recipe.stages
     )
-    probes = tuple(
-        replace(probe, port=specialize_port(probe.port, registers, lengths))
-        for probe in result.probes
-    )
+    probes = tuple(specialize_probe(probe, registers, lengths) for probe in result.probes)
     return replace(
         result, program=program, probes=probes, search=None,
         recipe=replace(recipe, graph=graph, stages=stages),

@@ -77,13 +77,27 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Probe:
-    """A value of the model that is observable in DRAM while the program runs."""
+class Slice:
+    """A part of a tensor, where it lies in one memory."""
 
-    barrier: str
-    """The value is complete when all its arrivals have executed."""
-    port: Port
-    """Named as in the model."""
+    operand: Operand
+    core: int = 0
+    """Whose memory it is."""
+    box: tuple[tuple[int, int], ...] = ()
+    """First element and size of each dimension; none: all of the tensor."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A tensor that is observable while the program runs: each slice of it as it lies when the
+    group that makes it has written there for the last time."""
+
+    name: str
+    group: int
+    """As in `Origin`."""
+    shape: tuple[int, ...]
+    dtype: str
+    slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True)

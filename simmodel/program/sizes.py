@@ -27,7 +27,7 @@ from simmodel.arch.base import OFF_CHIP
 from simmodel.isa import Claim, HostCall, Instruction, Item, Loop, Sync
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Limit, Operand, Register
-from simmodel.program.program import Port, Program
+from simmodel.program.program import Port, Probe, Program
 from simmodel.program.substitute import (
     fixed,
     map_operands,
@@ -104,9 +104,15 @@ def most(registers: Iterable[Register]) -> dict[str, int]:
     return {register.name: register.high for register in registers if not register.terms}
 
 
-def specialize_port(port: Port, registers: Iterable[Register], lengths: Mapping[str, int]) -> Port:
-    """`port` of a program with `registers`, for `lengths`; LengthError as `checked`."""
-    return _clip_port(port, checked(registers, lengths))
+def specialize_probe(
+    probe: Probe, registers: Iterable[Register], lengths: Mapping[str, int]
+) -> Probe:
+    """`probe`, of one slice, of a program with `registers`, for `lengths`; LengthError as
+    `checked`."""
+    (whole,) = probe.slices
+    operand = _clipped(substitute_operand(whole.operand, checked(registers, lengths)))
+    shape = operand.shape if len(operand.shape) == len(probe.shape) else probe.shape
+    return replace(probe, shape=shape, slices=(replace(whole, operand=operand),))
 
 
 def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -73,7 +73,7 @@ def _fused(made: Compiled, nests: int) -> Compiled:
     assert made.recipe is not None
     recipe = replace(made.recipe, stages=tuple(_merged(made.recipe, nests)))
     seen = {name for stage in recipe.stages for name in stage.stored}
-    probes = tuple(probe for probe in made.probes if probe.port.name in seen)
+    probes = tuple(probe for probe in made.probes if probe.name in seen)
     return replace(made, recipe=recipe, probes=probes)
 
 
@@ -238,7 +238,7 @@ def test_probed_values_do_not_depend_on_the_order_of_execution(tmp_path: Path) -
         run(made.program, inputs, arch, run_node, made.probes, order=order)
         for order in (None, random_order(1), random_order(2))
     ]
-    assert {probe.port.name for probe in made.probes} == set(runs[0].probed)
+    assert {probe.name for probe in made.probes} == set(runs[0].probed)
     for name, values in runs[0].probed.items():
         assert all(np.array_equal(other.probed[name], values) for other in runs[1:])
 

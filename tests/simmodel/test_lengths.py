@@ -17,8 +17,8 @@ from simmodel.isa import Claim, HostCall, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Register, Ring
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import parse_items, parse_program, print_item, print_program
-from simmodel.program.program import Program
-from simmodel.program.sizes import LengthError, lengths_of, specialize, specialize_port
+from simmodel.program.program import Probe, Program, Slice
+from simmodel.program.sizes import LengthError, lengths_of, specialize, specialize_probe
 from simmodel.program.substitute import operands_of
 from simmodel.verify import findings, verify
 
@@ -263,10 +263,11 @@ def test_shapes_that_fit_no_lengths(shapes: dict[str, tuple[int, ...]], message:
     assert str(error.value) == message
 
 
-def test_a_port_lies_where_its_lengths_say() -> None:
-    row = port("row", at("dram", 640, (1, 8), terms={"n": 8}))
-    made = specialize_port(row, (Register("n", 1, 8),), {"n": 5})
-    assert made.operand.address == Address(640 - 3 * 8)
+def test_a_probe_lies_where_its_lengths_say() -> None:
+    row = Slice(at("dram", 640, (1, 8), terms={"n": 8}))
+    probe = Probe("row", 0, (1, 8), "int8", (row,))
+    made = specialize_probe(probe, (Register("n", 1, 8),), {"n": 5})
+    assert made.slices[0].operand.address == Address(640 - 3 * 8)
 
 
 # What a program leaves open makes sense for every length, or is refused before it is settled.
