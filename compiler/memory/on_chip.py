@@ -273,7 +273,8 @@ def _one_buffer(row: Sequence[TileBuffer]) -> TileBuffer:
     """One buffer for all of a row."""
     widest = max((buffer.dtype for buffer in row), key=grain_of)
     first, last = min(b.first for b in row), max(b.last for b in row)
-    return replace(row[0], bytes=row_offsets(row)[-1], dtype=widest, first=first, last=last)
+    size = -(-row_offsets(row)[-1] // grain_of(widest)) * grain_of(widest)
+    return replace(row[0], bytes=size, dtype=widest, first=first, last=last)
 
 
 @dataclass(frozen=True)

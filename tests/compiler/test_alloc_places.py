@@ -142,6 +142,18 @@ def test_small_constants_lie_behind_each_other() -> None:
     assert apart["b"][0] - apart["w"][0] != 320
 
 
+def test_what_lies_behind_small_constants_begins_at_its_own_elements() -> None:
+    """Constants of 66 B end where no fp32 may begin, and nothing leaves room for coarse gaps."""
+    sizes = {"w": (8, "fp32"), "b": (2, "fp16")}
+    constants = [
+        replace(loaded(name, size, 0), level=0, dtype=kind) for name, (size, kind) in sizes.items()
+    ]
+    plan = Sketch([replace(held("x", 40, 0, 0), dtype="fp32"), *constants], constants=tuple(sizes))
+    places = PlaceBuffers().apply(plan, machine(local={"size": 112, "banks": 1, "bank_width": 16}))
+    assert places["b"][0] - places["w"][0] == 64
+    assert places["x"][0] == 68
+
+
 # Lives of buffers: in loops, what is loaded for the next tile finds room while this one ends.
 
 
