@@ -330,8 +330,8 @@ class _Watched:
             return
         if self._values is None:
             self._values = np.zeros(self.probe.shape, NUMPY[self.probe.dtype])
-        box = (slice(first, first + size) for first, size in piece.box)
-        part = self._values[(..., *box)]
+        box = tuple(slice(first, first + size) for first, size in piece.box)
+        part = self._values[box] if box else self._values
         part[...] = _array_at(piece.operand, memory)(start).reshape(part.shape)
         self._open -= 1
         if not self._open:
