@@ -54,7 +54,9 @@ def test_the_host_does_one_thing_at_a_time(tmp_path: Path) -> None:
 def test_a_network_without_work_flows_through(tmp_path: Path) -> None:
     net = Net()
     onnx.save(net.model(net.op("Flatten", net.input(1, 4, 4))), tmp_path / "flat.onnx")
-    row = study(["cocco-simba-4c"], [str(tmp_path / "flat.onnx")], effort=[0], in_flight=2).frame.iloc[0]
+    row = study(
+        ["cocco-simba-4c"], [str(tmp_path / "flat.onnx")], effort=[0], in_flight=2
+    ).frame.iloc[0]
     assert (row["verified"], row["in_flight"]) == (True, 2)
 
 

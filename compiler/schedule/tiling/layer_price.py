@@ -683,6 +683,9 @@ class _Candidates:
             slices = (choice.n < problem.extent(found.col)) & (not problem.stores)
             run = np.where(slices, choice.n * size, choice.outputs * size)
             flows.add("local", choice.outputs * size / self.turns["deep"], run, write=True)
+        if self.head.added is not None:
+            more = choice.outputs * size_of(self.layer.tensors[self.head.added.tensor].dtype)
+            flows.add("local", more / self.turns["deep"], more)
         return flows.longest()
 
     def product_cycles(self) -> tuple[Any, Any]:
