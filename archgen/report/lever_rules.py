@@ -19,7 +19,7 @@ from archgen.report.account import Account
 from archgen.report.sheet import listed, percent
 from archgen.schema.rewritten import Fields, changed, scaled
 from compiler import api
-from simmodel.arch.record import Arch, Matrix
+from simmodel.arch.record import Arch, LaneEngine, Matrix
 from simmodel.arch.units import show_bytes
 
 DEPTHWISE_TYPES = ("int8", "int32", "fp32")
@@ -309,6 +309,11 @@ RULES = (
 )  # fmt: skip
 
 
+def _covers_layers(engine: LaneEngine | Matrix, arch: Arch) -> bool:
+    """Whether instructions for an engine run on a wider one as they are."""
+    return not isinstance(engine, Matrix) or engine.granularity != "tile"
+
+
 def rules_for(arch: Arch) -> list[LeverRule]:
     """Those of `RULES` that say something of `arch`, and some for each of its memories on the chip,
     copy engines and links."""
@@ -320,7 +325,7 @@ def rules_for(arch: Arch) -> list[LeverRule]:
             found.append(LeverRule(
                 f"twice the {noun} of {name}", _double(f"engines.{name}.{part}"),
                 partial(_beside_verdict, name), _OWN,
-                lambda arch, own=engine: getattr(own, "granularity", "") != "tile",
+                partial(_covers_layers, engine),
             ))  # fmt: skip
     for role in memories:
         size, room = _double(f"memories.{role}.size"), partial(_room, role)

@@ -28,8 +28,8 @@ class AddOnWriteBack(NestRewrite):
         c[n, o] = sum over c of mul(x[n, c], w[o, c]) * m[o] as scale 0.1
         y[n, o] = add(c[n, o] scale 0.1, r[n, o] scale 0.2) as scale 0.3
     after:
-        y[n, o] = sum over c of mul(x[n, c], w[o, c]) * m[o] rounded in (0.1, 0.1, 0) + r[n, o] scale 0.2
-            as scale 0.3
+        y[n, o] = sum over c of mul(x[n, c], w[o, c]) * m[o] rounded in (0.1, 0.1, 0)
+            + r[n, o] scale 0.2 as scale 0.3
     """
 
     @ensured
@@ -73,9 +73,8 @@ def _added(
     """`product` with the addition `nest` to its result, read as `access`; None where that is not
     its very end."""
     own, target = tensors[product.tensor], tensors[nest.tensor]
-    summed = product.contraction or product.depthwise
     ends = product.table or product.added is not None or not product.unclipped or own.rounded
-    if not summed or ends or own.dtype != target.dtype or product.shape != nest.shape:
+    if not product.contraction or ends or own.dtype != target.dtype or product.shape != nest.shape:
         return None
     middle: tuple[float, ...] = ()
     if not is_float(own.dtype):
@@ -92,6 +91,5 @@ def _added(
 def _writes_back(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
     """Whether the array of `nest` multiplies its operands and finishes its result."""
     seen = on_its_array(nest, tensors, arch)
-    summed = nest.contraction or seen.matrix.depthwise
     able = "add" in seen.matrix.writeback and no_products(nest, tensors, seen) is None
-    return summed and able and on_array(nest, tensors, arch).direct
+    return able and on_array(nest, tensors, arch).direct

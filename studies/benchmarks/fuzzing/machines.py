@@ -87,6 +87,8 @@ def _of_products(rng: random.Random, tree: Tree) -> None:
         tree.setdefault("engines", {})["second"] = second
         arrays.append(second)
     for array in arrays:
+        if "writeback" in array and rng.random() < 0.4:
+            array["writeback"].append("add")
         able = array["kind"] == "cube" and array["granularity"] == "conv" and "int8" in types
         if able and rng.random() < 0.4:
             array["winograd"] = {"outputs": pick([2, 4])} | _some(
