@@ -273,8 +273,7 @@ def vector_lacks(
         return "the array looks its results up"
     if nest.added is not None:
         return "the array adds another tensor to its results"
-    late = [access for access in (nest.bias, nest.multiplier) if access is not None]
-    wanted = _types(nest, tensors, late if finishing else nest.reads)
+    wanted = _types(nest, tensors, nest.late if finishing else nest.reads)
     if finishing:
         wanted.add(accumulator_of(tensors[nest.operands[0].tensor].dtype))
     missing = sorted(name for name in wanted if not arch.vector.has(name))

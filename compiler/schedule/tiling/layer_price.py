@@ -630,6 +630,9 @@ class _Candidates:
             local = local + a_space * np.where(self.left[0] > 1, slots, 1)
         if problem.stores:
             local = local + outputs * size_of(self.layer.result.dtype) * slots
+        added = self.head.added
+        if added is not None and added in problem.others:
+            local = local + outputs * size_of(self.layer.tensors[added.tensor].dtype) * slots
         for access in problem.others:
             local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
         if passed := len(self.layer.handed_over):
