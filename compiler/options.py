@@ -49,6 +49,7 @@ from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.weights import PinConstants
 from compiler.schedule.tiling.choose_tiles import Breadth, ChooseTiles
 from compiler.schedule.tiling.objective import Objective
+from compiler.target.add_on_write_back import AddOnWriteBack
 from compiler.target.bind import Bind
 from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.group_depthwise import GroupDepthwise
@@ -166,6 +167,8 @@ class Stages:
     """Functions that this machine lacks."""
     tables: FillTables = field(default_factory=FillTables)
     """Functions of 8-bit numbers that this machine looks up."""
+    additions: AddOnWriteBack = field(default_factory=AddOnWriteBack)
+    """Residuals that an array adds to its results."""
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
     depthwise: GroupDepthwise = field(default_factory=GroupDepthwise)
     """Channels that an array without a depthwise mode takes at once."""

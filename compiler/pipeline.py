@@ -157,6 +157,7 @@ def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
     graph = ctx.observed("fuse-functions", stages.marks.apply(graph, arch, ctx.functions))
     graph = ctx.observed("expand-functions", stages.functions.apply(graph, arch, real))
     graph = ctx.observed("fill-tables", stages.tables.apply(graph, arch))
+    graph = ctx.observed("add-on-write-back", stages.additions.apply(graph, arch))
     calls, place = Fallback(model, graph), replace(stages.host, allowed=ctx.host_allowed)
     graph = place.apply(graph, arch, calls.host_node, refusal, ctx.on_host)
     graph = ctx.observed("place-on-host", graph)

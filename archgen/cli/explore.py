@@ -41,6 +41,7 @@ from archgen.schema.tree import plain as plain_tree
 from archgen.schema.variants import factor_of, laid_over, spelled, table_of
 from archgen.toolchain import STANDARD
 from compiler.api import parse_tree
+from simmodel.arch.assumed import place_of, value_at
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 
@@ -318,7 +319,11 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
         machine, read_measurements(measured), lambda point: _program(machine, point, effort)
     )
     for field, span in machine.assumed.items():
-        click.echo(f"{field}: {found.fields[field]} (assumed {span})")
+        value, before = found.fields[field], place_of(machine, field)
+        moved = [place for place in (0.0, 1.0) if place != before]
+        ended = value in [value_at(machine, field, place) for place in moved]
+        said = "; the end of it: a wider range, or another field, may fit better" * ended
+        click.echo(f"{field}: {value} (assumed {span}{said})")
     for kind in dict.fromkeys(point.kind for point in found.points):
         click.echo(f"{kind}: {found.sentence(kind)}")
     held = {"extends": relpath(base, target.parent), "name": f"{machine.name}-calibrated"}

@@ -56,6 +56,7 @@ def matrix_terms(
         "clip": 2 * costs.add["int32"],
         "requantize": costs.multiply["int32"] + costs.add["int32"],
         "table": logic.muxes(8 * ENTRIES),
+        "add": costs.multiply["int32"] + 2 * costs.add["int32"],
     }
     for each in matrix.writeback:
         one = logic.datapath(applied[each])

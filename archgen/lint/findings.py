@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from archgen.lint.rules import RULES, SEVERITIES, LintFinding, beyond_limit
+from archgen.lint.rules import RULES, SEVERITIES, LintFinding, LintRule, beyond_limit
 from archgen.lint.subject import LintedMachine
 from archgen.schema.load import shipped_folder
 from archgen.schema.tree import Table, dotted, position
@@ -21,12 +21,26 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
 
     A memory is told once: what is too large for a wafer is not told to be too large for a mask.
     """
-    subject = LintedMachine(arch)
-    asked = ((name, rule) for name, rule in RULES.items() if name not in ignored)
-    found = [each for name, rule in asked for each in beyond_limit(name, rule, subject)]
+    asked = {name: rule for name, rule in RULES.items() if name not in ignored}
+    found = _found(asked, LintedMachine(arch))
+    for array in arch.arrays:
+        if array != "matrix":
+            found += _of_array(array, arch, {n: rule for n, rule in asked.items() if rule.array})
     if any(each.name == "area-wafer" for each in found):
         found = [each for each in found if each.name != "area-reticle"]
     return sorted(found, key=lambda each: list(SEVERITIES).index(each.rule.severity))
+
+
+def _found(rules: Mapping[str, LintRule], subject: LintedMachine) -> list[LintFinding]:
+    return [each for name, rule in rules.items() for each in beyond_limit(name, rule, subject)]
+
+
+def _of_array(name: str, arch: Arch, rules: Mapping[str, LintRule]) -> Iterator[LintFinding]:
+    """What is beyond the limits of an array beside `matrix`, at its own fields."""
+    for each in _found(rules, LintedMachine(arch.with_array(name))):
+        own = each.path[0] == "matrix"
+        path = ("engines", name, *each.path[1:]) if own else each.path
+        yield replace(each, path=path, figure=f"{each.figure} ({name})")
 
 
 def located(found: LintFinding, tree: Table) -> LintFinding:

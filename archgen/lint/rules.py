@@ -122,6 +122,8 @@ class LintRule(LintRecord):
     limit: float
     measure: str
     """Of what `limit` is the number."""
+    array: bool = False
+    """Whether it is asked of each array of a core, as if that were the `matrix`."""
     source: str
     """Of the limit; `chips`: the published chips."""
     status: Literal["read", "derived", "recalled", "assumed"] = "derived"

@@ -225,11 +225,12 @@ class LintedMachine:
 
     def readers(self, role: str) -> int:
         """Engines that read a memory; sums that are written back by the array are read by it."""
-        matrix = self.arch.matrix
-        sums = role == matrix.output and bool(matrix.writeback)
-        array = matrix.present and (sums or role in (matrix.input, matrix.weights))
+        arrays = sum(
+            role in (each.input, each.weights) or (role == each.output and bool(each.writeback))
+            for each in self.arch.arrays.values()
+        )
         copies = sum(role in engine.from_ for engine in self.arch.copy_.values())
-        return copies + (role in self.arch.vector.reads) + array
+        return copies + (role in self.arch.vector.reads) + arrays
 
     def port_bytes(self, role: str) -> str:
         """What the ports of a memory carry, in words."""
@@ -389,9 +390,11 @@ class LintedMachine:
     @property
     def computing_startups(self) -> Mapping[str, Delay]:
         """Start-ups of the engines that compute, by field."""
-        matrix = self.arch.matrix
-        array = {"matrix.startup": matrix.startup} if matrix.present else {}
-        return {"vector.startup": self.arch.vector.startup, **array}
+        arrays = {
+            ("matrix" if name == "matrix" else f"engines.{name}") + ".startup": each.startup
+            for name, each in (self.arch.arrays | self.arch.function_engines).items()
+        }
+        return {"vector.startup": self.arch.vector.startup, **arrays}
 
     @property
     def startups(self) -> Mapping[str, Delay]:

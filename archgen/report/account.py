@@ -62,14 +62,19 @@ class Account:
         """Share of an engine; 0 for one that is not known."""
         return self.busy.get(engine, 0.0)
 
-    @property
-    def compute(self) -> float:
-        return max(self.share("matrix"), self.share("vector"))
+    def computing(self, *without: str) -> float:
+        """Share of the busiest engine that computes, but for those of these kinds."""
+        arch = self.point.arch
+        kinds = {*arch.arrays, "vector", *arch.function_engines} - {*without}
+        return max((self.share(unit) for kind in kinds for unit in arch.units(kind)), default=0.0)
 
     @property
-    def beside_matrix(self) -> float:
-        """What is left above memories off chip and the vector engines, as they are."""
-        return 1 - max(self.dram, self.flash, self.share("vector"))
+    def compute(self) -> float:
+        return self.computing()
+
+    def beside(self, engine: str) -> float:
+        """What is left above memories off chip and other engines that compute, as they are."""
+        return 1 - max(self.dram, self.flash, self.computing(engine))
 
     @property
     def slack(self) -> float:

@@ -19,7 +19,7 @@ from archgen.report.account import Account
 from archgen.report.sheet import listed, percent
 from archgen.schema.rewritten import Fields, changed, scaled
 from compiler import api
-from simmodel.arch.record import Arch
+from simmodel.arch.record import Arch, LaneEngine, Matrix
 from simmodel.arch.units import show_bytes
 
 DEPTHWISE_TYPES = ("int8", "int32", "fp32")
@@ -102,16 +102,22 @@ def _computing(account: Account) -> str:
 def _array_verdict(account: Account) -> Verdict:
     share = account.share("matrix")
     reached = account.macs / share if share > 0 else 0.0
-    # Twice the array at most halves the time it computes; DRAM and the vector engine stay.
-    return min(share / 2, account.beside_matrix), (
+    # Twice the array at most halves the time it computes; DRAM and other engines stay.
+    return min(share / 2, account.beside("matrix")), (
         f"{_computing(account)}, at {percent(reached)} of their peak"
     )
+
+
+def _beside_verdict(name: str, account: Account) -> Verdict:
+    """Twice an engine of `engines`."""
+    share = account.share(name)
+    return min(share / 2, account.beside(name)), f"{name} computes {percent(share)} of the time"
 
 
 def _fit(part: float, account: Account) -> Verdict:
     """Of a change that takes off `part` of what matrix engines compute beyond their peak."""
     share = account.share("matrix")
-    gain = min(part * (share - account.macs), account.beside_matrix, account.slack)
+    gain = min(part * (share - account.macs), account.beside("matrix"), account.slack)
     worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
     return gain, (
         f"{_computing(account)}; at their peak the MACs would "
@@ -121,7 +127,7 @@ def _fit(part: float, account: Account) -> Verdict:
 
 def _vector(account: Account) -> Verdict:
     share, waits = account.share("vector"), account.waiting("engine")
-    return min(share / 2, 1 - max(account.dram, account.share("matrix"))), (
+    return min(share / 2, account.beside("vector")), (
         f"vector engines compute {percent(share)} of the time; matrix engines wait "
         f"{percent(waits)} for other engines"
     )
@@ -246,7 +252,8 @@ _LATE = (
 )
 _FAR_TWICE = _double("memories.dram.bandwidth")
 _HALF_LATE = _times({"memories.flash.latency": 0.5, "memories.dram.latency": 0.5})
-_HALF = "half of the time that matrix engines compute; DRAM and the vector engine remain"
+_ARRAY = {"rows": "rows", "cols": "columns", "depth": "depth"}
+_HALF = "half of the time that matrix engines compute; DRAM and other engines remain"
 DEPTHWISE = (
     LeverRule("depthwise products on the array", _enable_depthwise, _made_apart, "", _never),
     LeverRule("types for depthwise layers on the vector engine", _types, _made_apart, "", _never),
@@ -261,7 +268,7 @@ SHAPES = tuple(
         # Instructions that cover layers, not one array's worth, run on a wider one as they are.
         lambda arch: arch.matrix.granularity != "tile",
     )
-    for field, noun in (("rows", "rows"), ("cols", "columns"), ("depth", "depth"))
+    for field, noun in _ARRAY.items()
 )
 RULES = (
     LeverRule("twice the DRAM bandwidth",
@@ -284,7 +291,7 @@ RULES = (
     LeverRule("a matrix engine that fits the layers: shape, granularity", None,
          partial(_fit, 1), _BEYOND),
     LeverRule("twice the vector lanes", _double("vector.lanes"), _vector,
-         "half of the time that vector engines compute; DRAM and the matrix engine remain"),
+         "half of the time that vector engines compute; DRAM and other engines remain"),
     LeverRule("a quicker front end: twice the issue width and deeper queues",
          _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS),
     LeverRule("twice the rate of fetching instructions", _double("front_end.fetch_bandwidth"),
@@ -302,11 +309,24 @@ RULES = (
 )  # fmt: skip
 
 
+def _covers_layers(engine: LaneEngine | Matrix, arch: Arch) -> bool:
+    """Whether instructions for an engine run on a wider one as they are."""
+    return not isinstance(engine, Matrix) or engine.granularity != "tile"
+
+
 def rules_for(arch: Arch) -> list[LeverRule]:
     """Those of `RULES` that say something of `arch`, and some for each of its memories on the chip,
     copy engines and links."""
     memories = arch.memories.on_chip()
     found = [*RULES]
+    for name, engine in arch.engines_.items():
+        wider = _ARRAY if isinstance(engine, Matrix) else {"lanes": "lanes"}
+        for part, noun in wider.items():
+            found.append(LeverRule(
+                f"twice the {noun} of {name}", _double(f"engines.{name}.{part}"),
+                partial(_beside_verdict, name), _OWN,
+                partial(_covers_layers, engine),
+            ))  # fmt: skip
     for role in memories:
         size, room = _double(f"memories.{role}.size"), partial(_room, role)
         found.append(LeverRule(f"twice the {NOUNS[role]}", size, room, _ROOM, _never))

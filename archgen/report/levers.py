@@ -197,7 +197,8 @@ def _judged(arch: Arch, rule: LeverRule, accounts: Sequence[Account]) -> Lever:
     # Bounds that were too small to be tried do not count beside others.
     ways = {each.way for each in verdicts if each.way != AT_MOST or each.gain >= WORTH}
     way = next((way for way in (AT_MOST, ESTIMATED, SIMULATED, ANEW) if way in ways), AT_MOST)
-    return Lever(rule.title, fields, whole, way, by, where + said, rule.how, cost)
+    how = rule.how.replace("DRAM", arch.memories.far_name("dram"))
+    return Lever(rule.title, fields, whole, way, by, where + said, how, cost)
 
 
 def _verdict(rule: LeverRule, fields: Fields, account: Account) -> TriedChange:

@@ -248,7 +248,7 @@ class Workbench:
             return {}
         if (segments := several.report.get("segments", 1)) > 1:
             notes.append(f"{said}: {segments} segments of layers, each on cores of its own")
-        seconds = cycles / point.arch.clock
+        seconds = max(1, cycles) / point.arch.clock
         row: Row = {
             "in_flight": point.in_flight, "interval_ms": seconds * 1e3,
             "throughput_ips": point.batch / seconds,

@@ -264,7 +264,7 @@ class LayerEmitter:
         writes = {compute.writes}
         inner = {name for name in (compute.sums, *compute.scratch) if name is not None}
         if not way.direct:
-            finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
+            finish = [nest.reads.index(access) for access in nest.late]
             late = {compute.reads[i] for i in finish}
             sums = {str(compute.sums)}
             if adds:

@@ -44,7 +44,7 @@ class ProductOperands:
     sums: Operand | None
     out: Operand
     finish: dict[str, Any]
-    """Fields of the last instruction: bias, multiplier, low, high."""
+    """Fields of the last instruction: bias, multiplier, low, high, added."""
     opens: bool
     closes: bool
     """Whether the last piece writes the finished result."""
@@ -157,7 +157,9 @@ class MatrixEmitter(TileEmitter):
     def _finish(self, compute: Compute, tile: TilePosition) -> dict[str, Any]:
         nest = compute.nest
         fields: dict[str, Any] = {"low": nest.low, "high": nest.high, "table": nest.table}
-        for name, access in (("bias", nest.bias), ("multiplier", nest.multiplier)):
+        fields["middle"] = nest.middle
+        late = {"bias": nest.bias, "multiplier": nest.multiplier, "added": nest.added}
+        for name, access in late.items():
             if access is not None:
                 index = nest.reads.index(access)
                 fields[name] = read_operand(compute, access, index, tile)
@@ -175,6 +177,8 @@ class MatrixEmitter(TileEmitter):
         for name in ("bias", "multiplier"):
             if name in finish:
                 finish[name] = _per_column(finish[name], out)
+        if "added" in finish:
+            finish["added"] = finish["added"].along(out)
         return kind(
             engine=self.engine, origin=self.origin, a=a, w=w, dst=target.along(out),
             partial=partial_ and partial_.along(out), **finish, **fields,
@@ -223,9 +227,9 @@ class MatrixEmitter(TileEmitter):
             shape = (*item.a.shape[:axis], seen, *item.a.shape[axis + 1 :])
             moved = item.a.cut(axis, variable, run.start * step, run.size * step)
             a = replace(moved, shape=shape)
-            dst = item.dst.cut(axis, variable, run.start, run.size)
-            sums = item.partial and item.partial.cut(axis, variable, run.start, run.size)
-            return [replace(item, a=a, dst=dst, partial=sums)]
+            return [
+                _cut_operands(replace(item, a=a), ("dst", "partial", "added"), axis, variable, run)
+            ]
 
         return in_runs(runs(item.dst.shape[axis], size), self.names, band)
 
@@ -303,7 +307,7 @@ class MatrixEmitter(TileEmitter):
         _, cols = tile_limits(self.arch.matrix)
 
         def piece(variable: str, run: PieceRun) -> list[Item]:
-            names = ("w", "dst", "partial", "bias", "multiplier")
+            names = ("w", "dst", "partial", "bias", "multiplier", "added")
             return self._pixels(_cut_operands(whole, names, -1, variable, run))
 
         return in_runs(runs(whole.dst.shape[-1], cols), self.names, piece)
@@ -320,7 +324,7 @@ class MatrixEmitter(TileEmitter):
         """Pieces of `size` along row dimension `axis`, then of `inner` along the next ones."""
 
         def piece(variable: str, run: PieceRun) -> list[Item]:
-            made = _cut_operands(part, ("a", "dst", "partial"), axis, variable, run)
+            made = _cut_operands(part, ("a", "dst", "partial", "added"), axis, variable, run)
             return self._blocks(made, axis + 1, *inner) if inner else [made]
 
         return in_runs(runs(part.dst.shape[axis], size), self.names, piece)
@@ -343,7 +347,7 @@ def _in_line(part: MatrixInstruction) -> MatrixInstruction:
     """`part` with lines, then images, one behind the other as one line where all operands allow."""
     changes: dict[str, Any] = {
         name: operand
-        for name in ("a", "dst", "partial")
+        for name in ("a", "dst", "partial", "added")
         if (operand := getattr(part, name)) is not None
     }
     for outer in (1, 0):

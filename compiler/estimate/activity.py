@@ -96,6 +96,8 @@ def _add_array_product(
     sums = outputs * size_of(accumulator_of(left.dtype))
     if way.direct:
         found.written["local"] += outputs * size_of(tensors[nest.tensor].dtype)
+        if nest.added is not None:
+            found.read["local"] += outputs * size_of(tensors[nest.added.tensor].dtype)
     found.written[way.sums] += sums * (pieces - way.direct)
     found.read[way.sums] += sums * (pieces - 1)
 

@@ -49,6 +49,7 @@ from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.forms import definition
 from simmodel.isa.functions import REDUCE, Function, Term
+from simmodel.isa.matrix import rounded_between
 
 GROWTH = 8.0
 """Deviations of a sum of roundings that are excused."""
@@ -263,6 +264,8 @@ class _NestErrors:
         if of_whole_numbers(nest, self.tensors):
             return self._of_whole()
         found = self._with_bias_and_clip(self._reduced())
+        if nest.added is not None:
+            found = self._with_added(found, nest.added)
         if nest.table:
             off = (
                 None if found.error is None else encoded(nest, found.values, found.error, self.out)
@@ -271,6 +274,19 @@ class _NestErrors:
             encode(np.clip(found.values, nest.low, nest.high), code(nest.scale, nest.zero), raw)
             return self._of_table(raw, off, nest.table)
         return None if found.error is None else encoded(nest, found.values, found.error, self.out)
+
+    def _with_added(self, found: _Bounded, added: Access) -> _Bounded:
+        """With the tensor that is added on the way out, behind the rounding of integers."""
+        nest, values, error = self.nest, found.values, found.error
+        if nest.middle:
+            step, scale, zero = nest.middle
+            own = replace(nest, low=-np.inf, high=np.inf, scale=step, zero=int(zero))
+            steps = None if error is None else encoded(own, values, error, self.out)
+            error = None if steps is None else steps * np.float64(scale)
+            values = rounded_between(values, NAMES[self.out.dtype], *nest.middle)
+        more = per_output(added, nest, self.tensors).astype(np.float64)
+        made = _Bounded(values + more, _add_errors(error, self._error_of(added, late=True)))
+        return made.rounded(self.how.unit, np.abs(values) + np.abs(more))
 
     # Whole numbers.
 

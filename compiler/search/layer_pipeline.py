@@ -60,7 +60,7 @@ def layer_pipeline(
     Layers are quicker together than alone, by how much shows when a segment is compiled: then the
     network is cut again.
     """
-    if ctx.costs.cores == 1 or ctx.stages.tile.objective not in JUDGED:
+    if ctx.costs.cores == 1 or len(network.parts) < 2 or ctx.stages.tile.objective not in JUDGED:
         return None
     cuts = _Cuts.of(network, ctx.costs, inferences)
     pin = replace(ctx.stages.pin, share=SHARE, inferences=inferences)

@@ -291,7 +291,7 @@ class _GraphMerge:
         return replace(edge, index=tuple(index))
 
 
-_NUMBERS = ("parameters", "table", "low", "high", "scale", "zero", "sparse", "block")
+_NUMBERS = ("parameters", "table", "middle", "low", "high", "scale", "zero", "sparse", "block")
 """Fields of a nest that do not depend on a length."""
 
 
@@ -331,7 +331,7 @@ def _structure(step: Step) -> tuple[object, ...]:
     reads = tuple((a.tensor, len(a.index)) for a in step.reads)
     kept = ("tensor", "rank", "function", "reduce", "kind", "origin", "composite")
     names = tuple(dim.name for dim in step.dims)
-    ends = (step.bias is None, step.multiplier is None)
+    ends = (step.bias is None, step.multiplier is None, step.added is None)
     return (*(getattr(step, name) for name in kept), names, reads, ends)
 
 

@@ -98,7 +98,8 @@ def array_of(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str:
         seen = arch.with_array(name)
         kind = rate_type(nest, tensors, seen)
         grouped = nest.beside is not None and seen.matrix.depthwise
-        missing = "table" not in seen.matrix.writeback if nest.table else False
+        only = {"table": nest.table, "add": nest.added}
+        missing = any(done and name not in seen.matrix.writeback for name, done in only.items())
         if grouped or missing or not seen.matrix.peak(kind) or no_products(nest, tensors, seen):
             return math.inf
         kind = tensors[nest.operands[0].tensor].dtype if nest.depthwise else kind
@@ -259,6 +260,8 @@ def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
         wanted.add("requantize")
     if nest.table:
         wanted.add("table")
+    if nest.added is not None:
+        wanted.add("add")
     return wanted
 
 
@@ -268,8 +271,9 @@ def vector_lacks(
     """Why the vector engine cannot run `nest`, or, `finishing`, the end of it; or None."""
     if nest.table:
         return "the array looks its results up"
-    late = [access for access in (nest.bias, nest.multiplier) if access is not None]
-    wanted = _types(nest, tensors, late if finishing else nest.reads)
+    if nest.added is not None:
+        return "the array adds another tensor to its results"
+    wanted = _types(nest, tensors, nest.late if finishing else nest.reads)
     if finishing:
         wanted.add(accumulator_of(tensors[nest.operands[0].tensor].dtype))
     missing = sorted(name for name in wanted if not arch.vector.has(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from compiler.passes import ContractBroken, ensured
 from compiler.target.bind import unsupported
 from compiler.target.call_chains import beside_calls
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, Step
-from compiler.tensor_ir.rewrite import check_nests
+from compiler.tensor_ir.rewrite import check_nests, reads_of
 from simmodel.arch.record import Arch
 
 Fallback = Callable[[Nest], tuple[HostNode, tuple[Nest, ...]] | None]
@@ -84,7 +84,7 @@ class PlaceOnHost:
                 taken = sorted(places[nest.tensor] for nest in found[1])
                 for place in taken:
                     steps.pop(place, None)
-                steps[taken[-1]] = host
+                steps[_before_readers(host, taken, steps, graph)] = host
             if why is not None:
                 refused.append(f"{at_node(step.origin, step.kind)}: {why}")
         if refused:
@@ -106,6 +106,22 @@ class PlaceOnHost:
             reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None
             if reason is not None:
                 raise ContractBroken(f"{at_node(step.origin, step.kind)}: {reason}")
+
+
+def _before_readers(
+    host: HostNode, taken: Sequence[int], steps: Mapping[int, Step], graph: NestGraph
+) -> int:
+    """The last of the places that are `taken` by nests of a host node before which nothing reads
+    what it makes: nests that read the same blocks go to the host together, also where what reads
+    one of them comes before the next."""
+    made = {graph.buffer_of(name) for name in host.outputs}
+    found = taken[0]
+    for place in range(taken[0], taken[-1] + 1):
+        step = steps.get(place)
+        if step is not None and made & {graph.buffer_of(name) for name in reads_of(step)}:
+            break
+        found = place if place in taken else found
+    return found
 
 
 def _refused_by_host(node: HostNode, refusal: Refusal) -> str | None:

@@ -25,6 +25,7 @@ from simmodel.arch.lazy_array import AnyArray, cast
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import REDUCE, looked_up, stored, widened
+from simmodel.isa.matrix import rounded_between
 
 Host = Callable[[bytes, list[Array]], list[Array]]
 """Runs a payload on arrays as stored and returns its outputs."""
@@ -266,6 +267,10 @@ def _real_values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
         values = values + per_output(nest.bias, nest, tensors).astype(values.dtype)
     if nest.multiplier is not None:
         values = values.astype(np.float32) * per_output(nest.multiplier, nest, tensors)
+    if nest.added is not None:
+        if nest.middle:
+            values = rounded_between(values, NAMES[tensors[nest.tensor].dtype], *nest.middle)
+        values = values.astype(np.float32, copy=False) + per_output(nest.added, nest, tensors)
     if not nest.unclipped:
         values = np.clip(values, nest.low, nest.high)
     return values

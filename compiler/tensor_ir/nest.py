@@ -117,6 +117,10 @@ class Nest:
     """Operators of one model node share this and one group."""
     table: tuple[float, ...] = ()
     """By the byte of an 8-bit result, the one that is stored in its place."""
+    added: Access | None = None
+    """Of a sum of products, added to the finished result on its way out, before the clip."""
+    middle: tuple[float, ...] = ()
+    """Integers of the result's type to which it is rounded before: a step, its real value, zero."""
     uncertain: tuple[float, ...] = field(default=(), compare=False)
     """Of a look-up, by entry: its error relative to other implementations."""
     block: int = 1
@@ -133,19 +137,23 @@ class Nest:
     @property
     def reads(self) -> tuple[Access, ...]:
         """Every access, operands first."""
-        if self.bias is None and self.multiplier is None:
-            return self.operands
-        extra = (access for access in (self.bias, self.multiplier) if access is not None)
-        return (*self.operands, *extra)
+        return (*self.operands, *self.late) if self.late else self.operands
+
+    @cached_property
+    def late(self) -> tuple[Access, ...]:
+        """Those behind the reduction: bias, multiplier, what is added."""
+        late = self.bias, self.multiplier, self.added
+        return tuple(access for access in late if access is not None)
 
     def with_reads(self, reads: Iterable[Access]) -> Nest:
         """The same with other accesses in the places of `reads`."""
         given = iter(reads)
         operands = tuple(islice(given, len(self.operands)))
-        bias, multiplier = (
-            None if access is None else next(given) for access in (self.bias, self.multiplier)
+        bias, multiplier, added = (
+            None if access is None else next(given)
+            for access in (self.bias, self.multiplier, self.added)
         )
-        return replace(self, operands=operands, bias=bias, multiplier=multiplier)
+        return replace(self, operands=operands, bias=bias, multiplier=multiplier, added=added)
 
     @cached_property
     def contraction(self) -> bool:

@@ -109,6 +109,9 @@ def _nest(nest: Nest) -> str:
         value += f" + {_access(nest.bias, names)}"
     if nest.multiplier is not None:
         value += f" * {_access(nest.multiplier, names)}"
+    if nest.added is not None:
+        value += f" rounded in ({_list(nest.middle)})" if nest.middle else ""
+        value += f" + {_access(nest.added, names)}"
     if not nest.unclipped:
         value = f"clip({value}, {float(nest.low)!r}, {float(nest.high)!r})"
     code = _code(nest.scale, nest.zero)

@@ -50,7 +50,7 @@ NarrowType = Literal["int4", "uint4", "int8", "uint8", "fp8e4m3", "fp8e5m2"]
 MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators", "flash"]
 OFF_CHIP = ("dram", "flash")
 """Roles of memories off chip, of which a chip has one each."""
-Writeback = Literal["bias", "clip", "requantize", "table"]
+Writeback = Literal["bias", "clip", "requantize", "table", "add"]
 Chain = Literal["add_add", "add_mul", "sub_mul", "mul_mul"]
 CHAINS: tuple[str, ...] = get_args(Chain)
 """Pairs of functions, the first of which hands its result to the second within the engine."""

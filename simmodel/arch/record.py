@@ -100,7 +100,8 @@ class Matrix(FrozenModel):
     quicker; default: it does not."""
     writeback: tuple[Writeback, ...] = ()
     """What the engine applies while it writes its result; table: functions of its 8-bit results, of
-    which it looks up 256 entries that come with the instruction."""
+    which it looks up 256 entries that come with the instruction; add: another tensor, read from
+    `local` memory, such as a residual, behind the rounding of integers and before the clip."""
     input: MemoryRole = "local"
     weights: MemoryRole = "local"
     output: MemoryRole = "local"

@@ -3,7 +3,7 @@
 All of them compute
 
     sum   = partial + products of (a - a.zero) and (w - w.zero)      exact, int32 or fp32
-    dst   = encode(clip((sum + bias) * multiplier))                  write-back, where asked for
+    dst   = encode(clip((sum + bias) * multiplier + added))          write-back, where asked for
 
 and differ in the shape of their operands. `partial` are sums from an earlier instruction.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from simmodel.arch.base import ENTRIES
-from simmodel.arch.dtype import Array, from_blocks
+from simmodel.arch.dtype import NUMPY, Array, from_blocks
 from simmodel.arch.element_types import (
     WINOGRAD,
     accumulator_of,
@@ -41,6 +41,7 @@ from simmodel.isa.base import (
     OperandTraffic,
     View,
     access_latency,
+    decode,
     encode,
     operand_traffic,
 )
@@ -57,7 +58,7 @@ from simmodel.isa.operand_rules import (
     typed,
     windowed,
 )
-from simmodel.isa.region import Operand, cached_property
+from simmodel.isa.region import Address, Operand, cached_property
 
 INFINITY = math.inf
 
@@ -93,6 +94,11 @@ class MatrixInstruction(Instruction):
     """Clip, in output steps (before the zero point is added)."""
     table: tuple[float, ...] = ()
     """By the byte of an 8-bit result, the one that is written in its place."""
+    added: Operand | None = None
+    """Another tensor of dst's shape, in an encoding of its own: real values that are added."""
+    middle: tuple[float, ...] = ()
+    """Integers of dst's type to which sums are rounded before that: a step of theirs in the sums',
+    its real value, zero point. The clip is one of real values then."""
 
     AXES: ClassVar[dict[str, str]]
     """Dimensions of dst, a and w, a letter each."""
@@ -102,7 +108,7 @@ class MatrixInstruction(Instruction):
     def contract(self) -> Breaches:
         yield from shaped({"dst": self.dst, "a": self.a, "w": self.w}, self.AXES)
         channels = self.dst.shape[-1:]
-        yield from alike(self.dst, partial=self.partial)
+        yield from alike(self.dst, partial=self.partial, added=self.added)
         for name, values in (("bias", self.bias), ("multiplier", self.multiplier)):
             if values is None or values.elements == 1:
                 continue  # one for all channels
@@ -113,6 +119,8 @@ class MatrixInstruction(Instruction):
         yield from ordered(self.low, self.high)
         if self.table and (len(self.table) != ENTRIES or self.dst.dtype not in ("int8", "uint8")):
             yield "parameter", f"a table of {len(self.table)} for {self.dst.dtype}, expected 8 bits"
+        if self.middle and (len(self.middle) != 3 or self.added is None):
+            yield "parameter", "a step, its value and a zero point stand before what is added"
         yield from distinct(self.dst)
 
     @property
@@ -193,12 +201,21 @@ class MatrixInstruction(Instruction):
             total = total + self._per_channel(self.bias, view).astype(exact)
         if self.multiplier is not None:
             total = total.astype(np.float32) * self._per_channel(self.multiplier, view)
+        if self.added is not None:
+            total = self._with_added(total, self.added, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
         target = view(self.dst)[moving(self.dst, self.lead)]
         encode(total, self.dst, target)
         if self.table:
             target[...] = looked_up(target, *self.table)
+
+    def _with_added(self, total: Array, added: Operand, view: View) -> Array:
+        """Real values of sums, rounded to integers first where they are such, and what is added."""
+        if self.middle:
+            total = rounded_between(total, self.dst.dtype, *self.middle)
+        more = decode(view(added)[moving(self.dst, self.lead)], added)
+        return total.astype(np.float32, copy=False) + more
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
         """Values per output channel, reshaped for sums without the loops that do not move dst."""
@@ -225,10 +242,21 @@ class MatrixInstruction(Instruction):
             return "no clip on write-back"
         if self.table and "table" not in engine.writeback:
             return "no table on write-back"
+        if self.added is not None and "add" not in engine.writeback:
+            return "no addition on write-back"
+        if self.added is not None and self.added.memory != "local":
+            return "what is added is read from local memory only"
         raw = self.dst.dtype == accumulator_of(self.a.dtype)
         if raw and self.dst.memory not in (engine.output, "local"):
             return f"sums go to {engine.output}"
         return None
+
+
+def rounded_between(values: Array, dtype: str, step: float, scale: float, zero: float) -> Array:
+    """`values` as integers of `dtype` have them, in steps of `step` that stand for `scale`."""
+    stored = np.empty(values.shape, NUMPY[dtype])
+    encode(values, Operand("", Address(0), (), (), dtype, step, int(zero)), stored)
+    return decode(stored, Operand("", Address(0), (), (), dtype, scale, int(zero)))
 
 
 def centred(raw: Array, operand: Operand, channels: int = -1) -> Array:

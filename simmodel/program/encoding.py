@@ -97,7 +97,10 @@ class Format:
     def __init__(self, arch: Arch, packing: Packing) -> None:
         self._word = packing.word
         self._order = packing.order
-        self._widths = {**packing.widths, **WIDTHS, **packing.widths}
+        # Fields of what arrays add are in the formats of machines whose arrays do.
+        adds = any("add" in array.writeback for array in arch.arrays.values())
+        late = {"added": int(adds), "middle.count": 2 * adds}
+        self._widths = {**packing.widths, **late, **WIDTHS, **packing.widths}
         self._known: dict[str, int] = {}
         others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
         free = (number for number in count() if number not in packing.opcodes.values())

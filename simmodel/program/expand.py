@@ -272,7 +272,9 @@ def _accumulates(instruction: MatrixInstruction | Product) -> bool:
         return True
     clipped = instruction.low > -math.inf or instruction.high < math.inf
     scaled = target.scale is not None or target.zero != 0
-    return not (clipped or scaled or instruction.multiplier or instruction.bias)
+    return not (
+        clipped or scaled or instruction.multiplier or instruction.bias or instruction.added
+    )
 
 
 def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:

@@ -137,8 +137,10 @@ def test_every_mistake_of_measured_times_is_told(
 
 def test_a_fitted_machine_is_a_file_that_extends_the_first(tmp_path: Path) -> None:
     base, points = tmp_path / "guessed.yaml", tmp_path / "points.csv"
-    base.write_text("extends: soma-edge\nname: guessed\nassumed: {matrix.sustained: 0.5 .. 1.0}\n")
-    points.write_text('model,ms\n"gemm:m=64,n=64,k=64",0.0031\n')
+    base.write_text(
+        "extends: soma-edge\nname: guessed\nassumed: {memories.dram.latency: 60 ns .. 200 ns}\n"
+    )
+    points.write_text('model,ms\n"gemm:m=64,n=64,k=64",1.0\n')
     target = tmp_path / "out" / "fitted.yaml"
     target.parent.mkdir()
     line = ["calibrate", str(base), str(points), "--effort", "0", "--out", str(target)]
@@ -146,7 +148,8 @@ def test_a_fitted_machine_is_a_file_that_extends_the_first(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     fitted = archgen.load_arch(target)
     assert fitted.name == "guessed-calibrated"
-    assert 0.5 <= fitted.matrix.sustained <= 1
+    assert str(fitted.memories.dram.latency) == "200 ns", "as slow as it may be"
+    assert "200 ns (assumed 60 ns .. 200 ns; the end of it" in done.output
 
 
 def test_what_cannot_be_calibrated_is_said(tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ def test_machines_have_any_trait() -> None:
         "vector.max_extent", "vector.rank", "front_end.queue_depth", "memories.local.mapping",
         "memories.local.read_ports", "memories.local.conflict_penalty", "memories.shared.level",
         "copy.load.broadcast", "copy.load.rank", "copy.peer.peer", "vector.wide_lanes",
-        "engines.special", "vector.table", "isa.chains", "host.compute",
+        "engines.special", "vector.table", "isa.chains", "host.compute", "engines.second",
+        "matrix.winograd", "memories.flash", "memories.dram.on_chip", "links.grid.topology",
+        "matrix.rate.mxfp8", "matrix.rate.int8_2of4",
     ):  # fmt: skip
         assert wanted in fields
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
 from click.testing import CliRunner
+from networks import Net
 
 from archgen.cli.main import cli
 from archgen.outcomes.answer import answer
@@ -47,6 +49,15 @@ def test_the_host_does_one_thing_at_a_time(tmp_path: Path) -> None:
     (row,) = study([str(host)], [NETWORK], effort=[0], in_flight=3).frame.to_dict("records")
     assert row["host_ops"] > 0 and row["host_ms"] > 0.15
     assert row["interval_ms"] == pytest.approx(row["host_ms"])
+
+
+def test_a_network_without_work_flows_through(tmp_path: Path) -> None:
+    net = Net()
+    onnx.save(net.model(net.op("Flatten", net.input(1, 4, 4))), tmp_path / "flat.onnx")
+    row = study(
+        ["cocco-simba-4c"], [str(tmp_path / "flat.onnx")], effort=[0], in_flight=2
+    ).frame.iloc[0]
+    assert (row["verified"], row["in_flight"]) == (True, 2)
 
 
 def test_a_program_for_a_range_of_sizes_says_why_it_has_none(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import archgen
 from archgen.api import prepared_for, request_for
 from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
 from archgen.report.account import Account, account
-from archgen.report.lever_rules import RULES
+from archgen.report.lever_rules import RULES, rules_for
 from archgen.report.levers import LEAST, Lever, levers
 from archgen.report.points import views
 from archgen.report.ranking import rank
@@ -106,6 +106,37 @@ def test_what_was_tried_overrules_a_bound(slow: tuple[Study, list[Lever], Accoun
     half = replace(own, tried={})
     (mixed,) = [lever for lever in levers(arch, [own, half])[0] if lever.title == first.title]
     assert mixed.way == AT_MOST, "the weakest"
+
+
+def on(own: Account, name: str, **busy: float) -> Account:
+    """What the account would be on another machine, whose engines are so busy; DRAM a tenth."""
+    point = replace(own.point, arch=load_arch(name))
+    return replace(own, point=point, busy=busy, dram=0.1, flash=0.0, links={}, tried={})
+
+
+def test_engines_beside_the_first_array_have_levers_of_their_own(
+    slow: tuple[Study, list[Lever], Account],
+) -> None:
+    own = on(slow[2], "exynos-2400-like", matrix=0.3, vector=0.2, shallow=0.6)
+    arch, rules = own.point.arch, {rule.title: rule for rule in rules_for(own.point.arch)}
+    shallow, first = rules["twice the columns of shallow"], rules["twice the columns of the array"]
+    assert shallow.judge(own)[0] == pytest.approx(0.3)
+    assert first.judge(own)[0] == pytest.approx(0.15)
+    assert own.idle == pytest.approx(0.4)
+    busier = replace(own, busy={"matrix": 0.9, "vector": 0.2, "shallow": 0.8})
+    assert shallow.judge(busier)[0] == pytest.approx(0.1), "the other array stays as it is"
+    assert changed(arch, shallow.on(arch)).arrays["shallow"].cols == 64
+    special = on(slow[2], "neuroncore-v2-engines", matrix=0.3, vector=0.2, activation=0.6)
+    lanes = {rule.title: rule for rule in rules_for(special.point.arch)}
+    assert lanes["twice the lanes of activation"].judge(special)[0] == pytest.approx(0.3)
+
+
+def test_bounds_do_not_name_dram_where_there_is_none(
+    slow: tuple[Study, list[Lever], Account],
+) -> None:
+    own = on(slow[2], "hailo-8-like", matrix=0.6, vector=0.2, load=0.5)
+    said = [lever.how for lever in levers(own.point.arch, [own])[0]]
+    assert "shared memory" in str(said) and "DRAM" not in str(said)
 
 
 def test_a_gain_is_beside_its_area(slow: tuple[Study, list[Lever], Account]) -> None:

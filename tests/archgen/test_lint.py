@@ -128,6 +128,23 @@ def test_flash_is_looked_at_as_dram_is(field: str, value: object, rules: set[str
     assert {each.name for each in findings(base)} == {"vector-real"}
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("startup", "16000 cycles", "latency-long"), ("cols", 1, "array-thin"),
+        ("rate", {"int8": 1000.0, "fp16": 0.25}, "rate-far"),
+    ],
+)  # fmt: skip
+def test_a_second_array_is_looked_at_as_the_first_is(field: str, value: object, rule: str) -> None:
+    base = load_arch("exynos-2400-like")
+    assert not findings(base)
+    for at in ("matrix", "engines.shallow"):
+        arch = rewritten.changed(base, {f"{at}.{field}": value})
+        assert arch is not None
+        told = {dotted(each.path) for each in findings(arch) if each.name == rule}
+        assert told == {f"arch.{at}.{field}"}
+
+
 def test_the_best_product_of_a_systolic_array_by_hand() -> None:
     """TPU v1: 4096 entries of sums, half of them for one product; each cycle 256 inputs are read
     and 256 sums of 4 bytes read, added to and written."""

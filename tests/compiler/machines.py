@@ -240,10 +240,10 @@ def arrays(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans())
         else {"kind": "cube", "depth": pick(1, 4, 8)}
     )
-    finished = draw(st.sets(st.sampled_from(WRITEBACK)))
+    finished = draw(st.sets(st.sampled_from((*WRITEBACK, "add"))))
     return array | kind | {
         "granularity": pick("tile", "gemm", "conv"), "depthwise": draw(st.booleans()),
-        "writeback": tuple(w for w in WRITEBACK if w in finished),
+        "writeback": tuple(w for w in (*WRITEBACK, "add") if w in finished),
         "max_pixels": pick(None, None, 1, 8, 16),
         "units": pick(1, 1, 2, 3), "im2col": draw(st.booleans()),
         "overlap": pick(True, True, False),

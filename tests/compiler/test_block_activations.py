@@ -218,6 +218,17 @@ def test_machines_without_such_products_leave_them_to_the_host(tmp_path: Path) -
     assert "vector.types needs it" in next(iter(problems(arch))).message
 
 
+def test_products_of_the_same_blocks_go_to_the_host_ahead_of_what_reads_one(tmp_path: Path) -> None:
+    """Array-sized products of 16 numbers hold no block of 32."""
+    net = Net(seed=4)
+    x = net.input(1, 8, 64)
+    first = net.op("Tanh", net.op("MatMul", x, net.weight(64, 64)))
+    second = net.op("MatMul", x, net.weight(64, 64))
+    arch = changed(able(MACHINES["tile"], "mxfp8"), "matrix", rows=16, depth=1)
+    row = studied(arch, tmp_path, net.model(net.op("Add", first, second)))
+    assert row["verified"] and row["host_ops"] > 0
+
+
 def test_a_network_is_asked_for_with_such_activations(tmp_path: Path) -> None:
     model = open_model("squeezenet:image=32,weights=mxfp4,activations=mxfp8")
     kinds = [node.op_type for node in model.proto.graph.node]

@@ -16,6 +16,7 @@ from simmodel.machine.run import simulate
 from simmodel.metrics import measure
 from simmodel.program.encoding import (
     EncodingError,
+    Format,
     at_hand,
     control_words,
     program_bytes,
@@ -83,6 +84,19 @@ def said_of(**encoding: Any) -> dict[str, str]:
     """Messages about an encoding by the fields that they are about."""
     found = problems(packing(**encoding))
     return {".".join(map(str, each.path[1:])): each.message for each in found}
+
+
+def test_formats_have_what_arrays_add_where_they_do() -> None:
+    plain = packing()
+    adds = plain.model_copy(
+        update={"matrix": plain.matrix.model_copy(update={"writeback": ("add",)})}
+    )
+    bits = [
+        [Format(arch, arch.encoding).width(path) for path in ("added.given", "middle.count")]
+        for arch in (plain, adds)
+        if arch.encoding is not None
+    ]
+    assert bits == [[0, 0], [1, 2]]
 
 
 def test_an_encoding_of_unknown_instructions_is_refused() -> None:

@@ -630,6 +630,9 @@ class _Candidates:
             local = local + a_space * np.where(self.left[0] > 1, slots, 1)
         if problem.stores:
             local = local + outputs * size_of(self.layer.result.dtype) * slots
+        added = self.head.added
+        if added is not None and added in problem.others:
+            local = local + outputs * size_of(self.layer.tensors[added.tensor].dtype) * slots
         for access in problem.others:
             local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
         if passed := len(self.layer.handed_over):
@@ -683,6 +686,9 @@ class _Candidates:
             slices = (choice.n < problem.extent(found.col)) & (not problem.stores)
             run = np.where(slices, choice.n * size, choice.outputs * size)
             flows.add("local", choice.outputs * size / self.turns["deep"], run, write=True)
+        if self.head.added is not None:
+            more = choice.outputs * size_of(self.layer.tensors[self.head.added.tensor].dtype)
+            flows.add("local", more / self.turns["deep"], more)
         return flows.longest()
 
     def product_cycles(self) -> tuple[Any, Any]:

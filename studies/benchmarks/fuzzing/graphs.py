@@ -54,14 +54,16 @@ TRIES = 12
 
 
 def graph(
-    rng: random.Random, *, quick: bool = False, coded: bool = False, many: bool = False
-) -> onnx.ModelProto:
+    rng: random.Random, *, quick: bool = False, coded: bool = False, many: bool = False,
+    blocks: bool = False,
+) -> onnx.ModelProto:  # fmt: skip
     """A model of one to eight random operators or blocks (four if `quick`); with `many` there is
-    something for many cores to do: a larger input, and products of it first."""
+    something for many cores to do: a larger input, and products of it first; with `blocks` these
+    are over channels in whole blocks."""
     half = not coded and rng.random() < 0.04
     net = Net(rng, coded=coded, half=half, most=2500 if quick and not many else 8000)
-    kept = [wide(net) if many else start(net, quick)]
-    for _ in range(2 if many else 0):
+    kept = [in_blocks(net) if blocks else wide(net) if many else start(net, quick)]
+    for _ in range(2 if many or blocks else 0):
         grower = net.rng.choice(SHARED.get(len(net.shape(kept[-1])), ANY))
         kept.append(grower(net, kept[-1]) or kept[-1])
     if net.maybe(0.2):
@@ -103,6 +105,14 @@ def wide(net: Net) -> str:
     if net.maybe(0.65):
         return net.input(batch, net.pick(3, 8, 16, 24), net.pick(9, 16, 23, 32), net.pick(4, 7, 9))
     return net.input(batch, net.pick(8, 16, 33, 64), net.pick(8, 16, 24, 48))
+
+
+def in_blocks(net: Net) -> str:
+    """An input whose channels are whole blocks with a scale: an image or tokens."""
+    deep = net.pick(32, 32, 64)
+    if net.maybe(0.5):
+        return net.input(1, deep, net.pick(5, 8), net.pick(4, 7))
+    return net.input(1, net.pick(5, 8, 12), deep)
 
 
 def start(net: Net, quick: bool) -> str:

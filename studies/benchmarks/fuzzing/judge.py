@@ -8,6 +8,7 @@ the operator whose result is wrong: no line numbers, no seeds, no figures.
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import time
@@ -22,8 +23,11 @@ import onnx
 from archgen.outcomes.points import Outcome
 from archgen.schema import ArchError
 from archgen.studies.run import Workbench
-from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
+from archgen.toolchain import STANDARD, Compiled, Request, Toolchain, compile_best
+from compiler import api
+from compiler.decisions.text.tree import Call, ScheduleStep
 from compiler.errors import DoesNotFit
+from compiler.explain.dump import form_of
 from fuzzing.cases import Case
 from simmodel.arch.record import Arch
 from simmodel.execute import Host, Run, Skip, run
@@ -140,8 +144,10 @@ def innermost_of(frame: FrameType | None) -> str:
 def _judged(case: Case, folder: Path, tools: Toolchain) -> Verdict:
     refusals: list[DoesNotFit] = []
     programs: list[Compiled] = []
+    requests: list[Request] = []
 
     def compiled(request: Request) -> Compiled:
+        requests.append(request)
         try:
             programs.append(tools.compile(request))
         except DoesNotFit as why:
@@ -159,10 +165,31 @@ def _judged(case: Case, folder: Path, tools: Toolchain) -> Verdict:
         return _sum(refusals, outcome)
     if outcome.status != "ok":
         return _stopped(outcome)
-    found = _finished(outcome, case, programs[-1])
+    found = _finished(outcome, case, programs[0])  # others are of levers
     if found.kind == "right" and orders.differing:
         return Verdict("order", "legal orders", f"outputs differ in {orders.differing}")
-    return found
+    if not case.scattered or found.kind != "right":
+        return found
+    tree = scattered_tree(requests[0], case.scattered)
+    way = replace(point.scheduling, tree=tree)
+    again = _judged(replace(case, scheduling=way, scattered=0), folder, tools)
+    return found if again.good else again
+
+
+def scattered_tree(request: Request, seed: int) -> api.Tree:
+    """The compiler's own schedule with steps on any cores that are as many as they have parts."""
+    rng, result = random.Random(seed), compile_best(request).result
+    text = form_of("tree", result)
+    assert text is not None
+    tree, cores = api.parse_tree(text), request.arch.core_count
+
+    def moved(step: ScheduleStep | Call) -> ScheduleStep | Call:
+        if isinstance(step, Call) or not step.cores or rng.random() < 0.2:
+            return step
+        first = rng.randrange(cores - len(step.cores) + 1)
+        return replace(step, among=(first, first + len(step.cores)))
+
+    return replace(tree, steps=tuple(map(moved, tree.steps)), homes=())
 
 
 def _sum(refusals: list[DoesNotFit], outcome: Outcome) -> Verdict:

@@ -24,6 +24,7 @@ TYPES = (
 SCOPES = ("chip", "cluster", "core")
 MANY = (2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 12, 13, 16, 16, 17, 24, 31, 32)
 """Cores of a machine with many: powers of two, and what divides badly."""
+BLOCKS = ("mxfp8", "mxfp6", "mxfp4", "mxint8", "bfp8")
 STORED = ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32")
 
 
@@ -70,7 +71,64 @@ def _machine(rng: random.Random, name: str) -> Tree:
     _reach_several(random.Random(f"several {name}"), tree)
     _of_equal_engines(random.Random(f"equal {name}"), tree)
     _of_functions(random.Random(f"functions {name}"), tree)
+    _of_products(random.Random(f"products {name}"), tree)
+    _off_chip(random.Random(f"off chip {name}"), tree)
     return tree
+
+
+def _of_products(rng: random.Random, tree: Tree) -> None:
+    """A second array, unlike the first one; Winograd, structured sparsity, blocks with a scale."""
+    pick, types, matrix = rng.choice, tree["types"], tree.get("matrix")
+    if matrix is None:
+        return
+    arrays = [matrix]
+    if rng.random() < 0.2:
+        second = _matrix(rng, types, tree["memories"]) | _some(rng, 0.25, units=2)
+        tree.setdefault("engines", {})["second"] = second
+        arrays.append(second)
+    for array in arrays:
+        if "writeback" in array and rng.random() < 0.4:
+            array["writeback"].append("add")
+        able = array["kind"] == "cube" and array["granularity"] == "conv" and "int8" in types
+        if able and rng.random() < 0.4:
+            array["winograd"] = {"outputs": pick([2, 4])} | _some(
+                rng, 0.5, channels=pick([1, 4]), stored=True
+            )
+    if rng.random() < 0.1:
+        sparse = [kind for kind in types if kind in ("int8", "fp16", "bf16")]
+        matrix["rate"] |= {f"{kind}_2of4": 2 * matrix["rate"][kind] for kind in sparse}
+    reals = [kind for kind in types if kind in ("fp16", "bf16")]
+    if reals and rng.random() < 0.3:
+        blocks = pick(BLOCKS)
+        matrix["rate"] |= {f"{kind}_{blocks}": matrix["rate"][kind] for kind in reals}
+        if rng.random() < 0.7:
+            matrix["rate"][blocks] = pick([0.5, 1, 2])
+            tree["vector"]["types"].append(blocks)
+
+
+def _off_chip(rng: random.Random, tree: Tree) -> None:
+    """Constants in flash, all of the network in shared memory, or a grid between cores and DRAM."""
+    pick, memories, copies, chance = rng.choice, tree["memories"], tree["copy"], rng.random()
+    if chance < 0.06:
+        memories["flash"] = {"size": "64 MiB", "bandwidth": pick(["1 B/cycle", "8 B/cycle"])}
+        memories["flash"] |= _some(rng, 0.5, latency="64 cycles", burst=pick([16, 128]))
+        for engine in [each for each in copies.values() if "dram" in each["from"]]:
+            engine["from"] = [*engine["from"], "flash"]
+    elif chance < 0.12 and "shared" not in memories:
+        memories["dram"] = {  # as a file without DRAM has it
+            "size": "4 MiB", "bandwidth": pick(["16 B/cycle", "256 B/cycle"]), "burst": 16,
+            "channels": 16, "on_chip": True,
+        }  # fmt: skip
+        tree |= {"host": {"bandwidth": "2 GB/s", "latency": "1 us"}, "energy": {"dram": "sram"}}
+    elif chance < 0.2 and tree["clusters"] * tree["cores"] in (4, 8):
+        peers = [n for n, each in copies.items() if "dram" in {*each["from"], *each["to"]}]
+        ends = copies[pick(peers)] if peers else {"from": ["dram"], "to": ["local"]}
+        tree["links"] = {"grid": {
+            "from": list(ends["from"]), "to": list(ends["to"]), "bandwidth": "16 B/cycle",
+            "topology": pick(["mesh", "torus"]), "ports": pick([[0], [0, 3]]),
+            "shape": [2, tree["clusters"] * tree["cores"] // 2],
+            "latency": pick(["0 cycles", "9 cycles"]),
+        }}  # fmt: skip
 
 
 def _of_functions(rng: random.Random, tree: Tree) -> None:
