@@ -13,14 +13,16 @@ for what used its own bytes, and those that are free first come first:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Annotated
 
 import numpy as np
 
-from compiler.codegen.nodes import EngineStep, Node, Use
+from compiler.codegen.issue_order.units import Pricer
+from compiler.codegen.loop_loads import EngineCycles, LoopRoom
+from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
@@ -49,14 +51,46 @@ class SplitLoads(Omittable):
     least: Annotated[int, Within(1)] = 16
     """A piece moves so many times as long as its start-up and latency take."""
 
-    def apply(self, nodes: Sequence[Node], arch: Arch) -> list[Node]:
-        """The steps of one core in order, with loads outside of all loops joined, or in pieces."""
+    def apply(
+        self, nodes: Sequence[Node], arch: Arch, cores: int = 1,
+        estimated: Callable[[SegmentedLoop], float] = lambda _: 0.0,
+    ) -> list[Node]:  # fmt: skip
+        """The steps of one core in order, with loads outside of all loops joined, or in pieces;
+        `cores` do the same, and loops take `estimated` cycles, as far as that is known."""
         if not self.enabled:
             return list(nodes)
         found: list[Node] = []
         used = _Used()
-        for number, node in enumerate(join_small_loads(nodes, arch)):
+        whole = self._during_loops(
+            join_small_loads(nodes, arch), EngineCycles(arch, cores, Pricer(arch, {}), estimated)
+        )
+        for number, node in enumerate(whole):
             found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
+            for engine, use in node.touches:
+                used.add(number, engine, use)
+        return found
+
+    def _during_loops(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
+        """`nodes` with parts of loads in the loops before them that leave time for it."""
+        found, rooms, used = list(nodes), dict[int, LoopRoom](), _Used()
+        arch = prices.arch
+        for number, node in enumerate(nodes):
+            if isinstance(node, SegmentedLoop):
+                for engine in arch.copy_:
+                    if any(e == engine for e, _ in node.touches):
+                        room = LoopRoom.of(node, engine, prices)
+                        if room is not None:
+                            rooms[number] = room
+            elif rooms and (copy := _contiguous_constant_load(node, arch)) is not None:
+                use = node.uses[0]
+                (last,) = used.last(node.engine, use, [0], [use.high - use.low])
+                if last < 0:
+                    for place, room in rooms.items():
+                        if room.engine == node.engine and (size := room.take(node, copy)):
+                            total = copy.dst.elements * copy.dst.itemsize
+                            found[number] = _piece(node, copy, size, total)
+                            found[place] = room.filled
+                            break
             for engine, use in node.touches:
                 used.add(number, engine, use)
         return found

@@ -1,0 +1,155 @@
+"""Loads of whole constants while loops run: DRAM rests in loops that compute, and loads wait behind.
+
+Engines run their queues in order, so a load that stands behind a loop begins when the loop's own
+loads are over, though its place is free. Each turn of the loop loads a part of it, as long as the
+turn leaves the memory off chip at rest; what is left behind the loop says when all is there:
+
+    before:  for t in 56: load x[t], compute t; load w (1 MiB)
+    after:   for t in 56: load x[t], w[16 KiB * t ...], compute t; load w[896 KiB ...]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.codegen.issue_order.units import Pricer, far_loads
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop
+from compiler.cost.overlap import startup_bytes, sustained_rate
+from simmodel.arch.record import Arch
+from simmodel.isa import Copy, Item, Loop
+from simmodel.isa.region import Operand
+
+BURSTS = 64
+"""Bytes of which parts are multiples, so that DRAM gives no burst twice."""
+SURE = 0.9
+"""Share of the time that a turn leaves to loads which is given to others."""
+LEAST = 2
+"""A part moves so many times as long at least as its start-up and latency take."""
+
+
+@dataclass
+class LoopRoom:
+    """Time that the turns of a loop leave to loads of what comes behind it."""
+
+    engine: str
+    arch: Arch
+    loop: SegmentedLoop
+    place: int
+    """Where in the body loads stand."""
+    left: list[float]
+    """By segment, bytes that each turn may load."""
+    added: list[list[EngineStep]]
+    """By segment, the loads of each turn."""
+
+    @classmethod
+    def of(cls, loop: SegmentedLoop, engine: str, prices: EngineCycles) -> LoopRoom | None:
+        """The room in `loop`; None where there is none, or a loop inside loads."""
+        arch, place = prices.arch, 0
+        for segment in loop.segments:
+            for number, node in enumerate(segment.body):
+                if not any(leaf.engine == engine and leaf.items for leaf in node.leaves):
+                    continue
+                if isinstance(node, SegmentedLoop):
+                    return None
+                place = max(place, number + 1)
+        rate = sustained_rate(arch, arch.copy_[engine]) / prices.cores
+        pace = prices.estimated(loop) / (sum(segment.count for segment in loop.segments) or 1)
+        left = [SURE * prices.spare(s.body, engine, pace) * rate for s in loop.segments]
+        if max(left, default=0.0) <= 0:
+            return None
+        return cls(engine, arch, loop, place, left, [[] for _ in left])
+
+    def take(self, leaf: EngineStep, copy: Copy) -> int:
+        """Bytes of a load of a constant, from its first, that the turns load from now on."""
+        arch, size = self.arch, copy.dst.elements * copy.dst.itemsize
+        grain = math.lcm(BURSTS, copy.dst.itemsize)
+        start = startup_bytes(arch, arch.copy_[self.engine], copy.src.memory)
+        loaded = 0
+        for number, segment in enumerate(self.loop.segments):
+            most = min(self.left[number] - start, (size - grain - loaded) / segment.count)
+            part = int(most // grain) * grain
+            if part < LEAST * start or part <= 0:
+                continue
+            self.left[number] -= part + start
+            step = self.loop.variable if segment.count > 1 else ""
+            self.added[number].append(_part(leaf, copy, loaded, part, step))
+            loaded += part * segment.count
+        return loaded
+
+    @property
+    def filled(self) -> SegmentedLoop:
+        """The loop with all that its turns load."""
+        most = max(map(len, self.added))
+        if not most:
+            return self.loop
+        segments = []
+        for segment, own in zip(self.loop.segments, self.added, strict=True):
+            idle = [EngineStep(self.engine, ())] * (most - len(own))
+            body = segment.body
+            body = (*body[: self.place], *own, *idle, *body[self.place :])
+            segments.append(LoopSegment(segment.count, body))
+        return SegmentedLoop(self.loop.variable, tuple(segments))
+
+
+def _part(leaf: EngineStep, copy: Copy, start: int, size: int, variable: str) -> EngineStep:
+    """The load of `size` bytes in each turn of a loop, from `start` on. It touches nothing that tokens have to know of:
+    what used its place is over, and its readers wait for a load behind it on the same engine."""
+
+    def slice_of(whole: Operand) -> Operand:
+        address, item = whole.address.plus(start), whole.itemsize
+        if variable:
+            address = replace(address, terms=(*address.terms, (variable, size)))
+        return replace(whole, address=address, shape=(size // item,), strides=(item,))
+
+    item = replace(copy, dst=slice_of(copy.dst), src=slice_of(copy.src))
+    return replace(leaf, items=(item,), uses=())
+
+
+@dataclass(frozen=True)
+class EngineCycles:
+    """Cycles of steps by engine, and of memories off chip, on one of so many cores that do alike."""
+
+    arch: Arch
+    cores: int
+    pricer: Pricer
+    estimated: Callable[[SegmentedLoop], float]
+    """Cycles of all turns of a loop; 0: not known."""
+
+    def spare(self, body: Sequence[Node], engine: str, pace: float) -> float:
+        """Cycles that a copy engine and the memory of constants have nothing to do in one turn of
+        `pace` cycles, or of those of its busiest engine."""
+        found: dict[str, float] = {}
+        self._add(body, 1, found)
+        loads = max(found.get(engine, 0.0), found.get(self.arch.constants, 0.0))
+        busiest = max(
+            (n for name, n in found.items() if name not in (*self.arch.copy_, *self.arch.far_rates)),
+            default=0.0,
+        )
+        return max(busiest, pace) - loads
+
+    def _add(self, body: Sequence[Node], times: int, found: dict[str, float]) -> None:
+        for node in body:
+            if isinstance(node, SegmentedLoop):
+                for segment in node.segments:
+                    self._add(segment.body, times * segment.count, found)
+                continue
+            for item in node.items:
+                cycles = self.pricer.issue_unit(item).cost.cycles
+                found[node.engine] = found.get(node.engine, 0.0) + times * cycles
+            if node.engine in self.arch.copy_:
+                for far, cycles in self._far(node.items).items():
+                    found[far] = found.get(far, 0.0) + times * cycles
+
+    def _far(self, items: Sequence[Item], times: int = 1) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for item in items:
+            if isinstance(item, Loop):
+                for far, cycles in self._far(item.body, times * item.count).items():
+                    found[far] = found.get(far, 0.0) + cycles
+                continue
+            for far, load in far_loads(item, self.arch).items():
+                cycles = times * load * self.cores / self.arch.far_rates[far]
+                found[far] = found.get(far, 0.0) + cycles
+        return found
