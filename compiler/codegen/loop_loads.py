@@ -1,4 +1,4 @@
-"""Loads of whole constants while loops run: DRAM rests in loops that compute, and loads wait behind.
+"""Loads of whole constants in the turns of loops before them, as far as DRAM rests there.
 
 Engines run their queues in order, so a load that stands behind a loop begins when the loop's own
 loads are over, though its place is free. Each turn of the loop loads a part of it, as long as the
@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 
 from compiler.codegen.issue_order.units import Pricer, far_loads
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop
-from compiler.cost.overlap import startup_bytes, sustained_rate
+from compiler.cost.overlap import copy_rate, startup_bytes
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.isa.region import Operand
 
 BURSTS = 64
-"""Bytes of which parts are multiples, so that DRAM gives no burst twice."""
+"""Bytes of which pieces are multiples, so that DRAM gives no burst twice."""
 SURE = 0.9
 """Share of the time that a turn leaves to loads which is given to others."""
 LEAST = 2
@@ -54,15 +54,17 @@ class LoopRoom:
                 if isinstance(node, SegmentedLoop):
                     return None
                 place = max(place, number + 1)
-        rate = sustained_rate(arch, arch.copy_[engine]) / prices.cores
+        far = arch.constants
+        rate = min(copy_rate(arch, arch.copy_[engine], far), arch.far_rates[far] / prices.cores)
         pace = prices.estimated(loop) / (sum(segment.count for segment in loop.segments) or 1)
         left = [SURE * prices.spare(s.body, engine, pace) * rate for s in loop.segments]
         if max(left, default=0.0) <= 0:
             return None
         return cls(engine, arch, loop, place, left, [[] for _ in left])
 
-    def take(self, leaf: EngineStep, copy: Copy) -> int:
-        """Bytes of a load of a constant, from its first, that the turns load from now on."""
+    def take(self, leaf: EngineStep, copy: Copy) -> EngineStep:
+        """What is left of a load of a constant, whose place nothing uses since before the loop,
+        when the turns load of it what they can."""
         arch, size = self.arch, copy.dst.elements * copy.dst.itemsize
         grain = math.lcm(BURSTS, copy.dst.itemsize)
         start = startup_bytes(arch, arch.copy_[self.engine], copy.src.memory)
@@ -74,42 +76,43 @@ class LoopRoom:
                 continue
             self.left[number] -= part + start
             step = self.loop.variable if segment.count > 1 else ""
-            self.added[number].append(_part(leaf, copy, loaded, part, step))
+            # Nothing that tokens have to know of: who reads it waits for the rest.
+            item = _slice(copy, loaded, part, step)
+            self.added[number].append(replace(leaf, items=(item,), uses=()))
             loaded += part * segment.count
-        return loaded
+        if not loaded:
+            return leaf
+        rest = _slice(copy, loaded, size - loaded)
+        return replace(leaf, items=(rest,))  # its uses are those of all parts: it ends behind them
 
-    @property
-    def filled(self) -> SegmentedLoop:
-        """The loop with all that its turns load."""
+    def filled(self, loop: Node) -> Node:
+        """The loop, with what turns load on other engines already, with all that they load."""
+        assert isinstance(loop, SegmentedLoop)
         most = max(map(len, self.added))
-        if not most:
-            return self.loop
         segments = []
-        for segment, own in zip(self.loop.segments, self.added, strict=True):
+        for segment, own in zip(loop.segments, self.added, strict=True):
             idle = [EngineStep(self.engine, ())] * (most - len(own))
             body = segment.body
             body = (*body[: self.place], *own, *idle, *body[self.place :])
             segments.append(LoopSegment(segment.count, body))
-        return SegmentedLoop(self.loop.variable, tuple(segments))
+        return SegmentedLoop(loop.variable, tuple(segments))
 
 
-def _part(leaf: EngineStep, copy: Copy, start: int, size: int, variable: str) -> EngineStep:
-    """The load of `size` bytes in each turn of a loop, from `start` on. It touches nothing that tokens have to know of:
-    what used its place is over, and its readers wait for a load behind it on the same engine."""
+def _slice(copy: Copy, start: int, size: int, variable: str = "") -> Copy:
+    """`size` bytes of a contiguous copy from `start` on; in each turn of a loop the next ones."""
 
-    def slice_of(whole: Operand) -> Operand:
+    def of(whole: Operand) -> Operand:
         address, item = whole.address.plus(start), whole.itemsize
         if variable:
             address = replace(address, terms=(*address.terms, (variable, size)))
         return replace(whole, address=address, shape=(size // item,), strides=(item,))
 
-    item = replace(copy, dst=slice_of(copy.dst), src=slice_of(copy.src))
-    return replace(leaf, items=(item,), uses=())
+    return replace(copy, dst=of(copy.dst), src=of(copy.src))
 
 
 @dataclass(frozen=True)
 class EngineCycles:
-    """Cycles of steps by engine, and of memories off chip, on one of so many cores that do alike."""
+    """Cycles of steps by engine and memory off chip, on one of so many cores that do alike."""
 
     arch: Arch
     cores: int
@@ -124,7 +127,11 @@ class EngineCycles:
         self._add(body, 1, found)
         loads = max(found.get(engine, 0.0), found.get(self.arch.constants, 0.0))
         busiest = max(
-            (n for name, n in found.items() if name not in (*self.arch.copy_, *self.arch.far_rates)),
+            (
+                n
+                for name, n in found.items()
+                if name not in (*self.arch.copy_, *self.arch.far_rates)
+            ),
             default=0.0,
         )
         return max(busiest, pace) - loads

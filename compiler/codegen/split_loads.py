@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 
 from compiler.codegen.issue_order.units import Pricer
-from compiler.codegen.loop_loads import EngineCycles, LoopRoom
+from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
 from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
@@ -31,8 +31,6 @@ from simmodel.isa import Copy
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand
 
-BURSTS = 64
-"""Bytes of which pieces are multiples, so that DRAM gives no burst twice."""
 _ROWS = 256
 """Touches of a memory that are looked at together."""
 
@@ -72,27 +70,25 @@ class SplitLoads(Omittable):
 
     def _during_loops(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         """`nodes` with parts of loads in the loops before them that leave time for it."""
-        found, rooms, used = list(nodes), dict[int, LoopRoom](), _Used()
-        arch = prices.arch
+        found, used, arch = list(nodes), _Used(), prices.arch
+        rooms: list[tuple[int, LoopRoom]] = []
         for number, node in enumerate(nodes):
             if isinstance(node, SegmentedLoop):
-                for engine in arch.copy_:
-                    if any(e == engine for e, _ in node.touches):
-                        room = LoopRoom.of(node, engine, prices)
-                        if room is not None:
-                            rooms[number] = room
+                own = {engine for engine, _ in node.touches}
+                loads = [e for e, kind in arch.copy_.items() if arch.constants in kind.from_]
+                made = (LoopRoom.of(node, engine, prices) for engine in loads if engine in own)
+                rooms += ((number, room) for room in made if room is not None)
             elif rooms and (copy := _contiguous_constant_load(node, arch)) is not None:
                 use = node.uses[0]
                 (last,) = used.last(node.engine, use, [0], [use.high - use.low])
-                if last < 0:
-                    for place, room in rooms.items():
-                        if room.engine == node.engine and (size := room.take(node, copy)):
-                            total = copy.dst.elements * copy.dst.itemsize
-                            found[number] = _piece(node, copy, size, total)
-                            found[place] = room.filled
-                            break
+                if last < 0 and use.memory != "shared":  # which other cores use as well
+                    for _, room in rooms:
+                        if room.engine == node.engine and found[number] is node:
+                            found[number] = room.take(node, copy)
             for engine, use in node.touches:
                 used.add(number, engine, use)
+        for number, room in rooms:
+            found[number] = room.filled(found[number])
         return found
 
     def _load_pieces(self, leaf: EngineStep, used: _Used, arch: Arch) -> Iterator[Node]:
