@@ -11,14 +11,15 @@ turn leaves the memory off chip at rest; what is left behind the loop says when 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.codegen.issue_order.units import Pricer, far_loads
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop
 from compiler.cost.overlap import copy_rate, startup_bytes
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, Item, Loop
+from simmodel.isa import Copy, Instruction, Item, Loop
 from simmodel.isa.region import Operand
 
 BURSTS = 64
@@ -123,18 +124,11 @@ class EngineCycles:
     def spare(self, body: Sequence[Node], engine: str, pace: float) -> float:
         """Cycles that a copy engine and the memory of constants have nothing to do in one turn of
         `pace` cycles, or of those of its busiest engine."""
-        found: dict[str, float] = {}
+        found = defaultdict[str, float](float)
         self._add(body, 1, found)
-        loads = max(found.get(engine, 0.0), found.get(self.arch.constants, 0.0))
-        busiest = max(
-            (
-                n
-                for name, n in found.items()
-                if name not in (*self.arch.copy_, *self.arch.far_rates)
-            ),
-            default=0.0,
-        )
-        return max(busiest, pace) - loads
+        loads = max(found[engine], found[self.arch.constants])
+        moving = {*self.arch.copy_, *self.arch.far_rates}
+        return max(pace, *(found[name] for name in found.keys() - moving), 0.0) - loads
 
     def _add(self, body: Sequence[Node], times: int, found: dict[str, float]) -> None:
         for node in body:
@@ -143,20 +137,16 @@ class EngineCycles:
                     self._add(segment.body, times * segment.count, found)
                 continue
             for item in node.items:
-                cycles = self.pricer.issue_unit(item).cost.cycles
-                found[node.engine] = found.get(node.engine, 0.0) + times * cycles
-            if node.engine in self.arch.copy_:
-                for far, cycles in self._far(node.items).items():
-                    found[far] = found.get(far, 0.0) + times * cycles
+                found[node.engine] += times * self.pricer.issue_unit(item).cost.cycles
+            for copy, often in _repeated(node.items, times):
+                for far, load in far_loads(copy, self.arch).items():
+                    found[far] += often * load * self.cores / self.arch.far_rates[far]
 
-    def _far(self, items: Sequence[Item], times: int = 1) -> Mapping[str, float]:
-        found: dict[str, float] = {}
-        for item in items:
-            if isinstance(item, Loop):
-                for far, cycles in self._far(item.body, times * item.count).items():
-                    found[far] = found.get(far, 0.0) + cycles
-                continue
-            for far, load in far_loads(item, self.arch).items():
-                cycles = times * load * self.cores / self.arch.far_rates[far]
-                found[far] = found.get(far, 0.0) + cycles
-        return found
+
+def _repeated(items: Sequence[Item], times: int) -> Iterator[tuple[Instruction, int]]:
+    """Each instruction, and how often it is done."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _repeated(item.body, times * item.count)
+        else:
+            yield item, times
