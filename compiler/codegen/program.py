@@ -20,7 +20,7 @@ from compiler.codegen.constants import PackedWeights, constants_of, packed_by_st
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, Stage, tokens_between
-from compiler.codegen.nodes import EngineStep, Node, instructions, renamed
+from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, instructions, renamed
 from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
@@ -542,6 +542,14 @@ class ProgramCode(OffChip):
         """A tensor where it lies for the first cluster in an inference."""
         whole = tuple(Range(0, extent) for extent in tensor.shape)
         return far_operand(tensor, whole, self.cluster_addresses({}, 0, inference))
+
+    def loop_cycles(self, loop: SegmentedLoop) -> float:
+        """Cycles that all turns of a loop over tiles are expected to take; 0 of other loops."""
+        step = self.steps[self.origins[loop.origin].group % len(self.steps)]
+        if not isinstance(step, PlacedGroup) or not step.plan.schedule.loops:
+            return 0.0
+        expected = step.plan.schedule.estimate
+        return expected.total - expected.lead
 
     def synchronized(self, *, turns: bool = False) -> ProgramCode:
         """With the instructions of each core in one stream, and as many tokens as there are; with

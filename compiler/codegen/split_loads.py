@@ -13,14 +13,16 @@ for what used its own bytes, and those that are free first come first:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Annotated
 
 import numpy as np
 
-from compiler.codegen.nodes import EngineStep, Node, Use
+from compiler.codegen.issue_order.units import Pricer
+from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
+from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
@@ -29,8 +31,6 @@ from simmodel.isa import Copy
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand
 
-BURSTS = 64
-"""Bytes of which pieces are multiples, so that DRAM gives no burst twice."""
 _ROWS = 256
 """Touches of a memory that are looked at together."""
 
@@ -49,16 +49,46 @@ class SplitLoads(Omittable):
     least: Annotated[int, Within(1)] = 16
     """A piece moves so many times as long as its start-up and latency take."""
 
-    def apply(self, nodes: Sequence[Node], arch: Arch) -> list[Node]:
-        """The steps of one core in order, with loads outside of all loops joined, or in pieces."""
+    def apply(
+        self, nodes: Sequence[Node], arch: Arch, cores: int = 1,
+        estimated: Callable[[SegmentedLoop], float] = lambda _: 0.0,
+    ) -> list[Node]:  # fmt: skip
+        """The steps of one core in order, with loads outside of all loops joined, or in pieces;
+        `cores` do the same, and loops take `estimated` cycles, as far as that is known."""
         if not self.enabled:
             return list(nodes)
         found: list[Node] = []
         used = _Used()
-        for number, node in enumerate(join_small_loads(nodes, arch)):
+        whole = self._during_loops(
+            join_small_loads(nodes, arch), EngineCycles(arch, cores, Pricer(arch, {}), estimated)
+        )
+        for number, node in enumerate(whole):
             found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
             for engine, use in node.touches:
                 used.add(number, engine, use)
+        return found
+
+    def _during_loops(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
+        """`nodes` with parts of loads in the loops before them that leave time for it."""
+        found, used, arch = list(nodes), _Used(), prices.arch
+        rooms: list[tuple[int, LoopRoom]] = []
+        for number, node in enumerate(nodes):
+            if isinstance(node, SegmentedLoop):
+                own = {engine for engine, _ in node.touches}
+                loads = [e for e, kind in arch.copy_.items() if arch.constants in kind.from_]
+                made = (LoopRoom.of(node, engine, prices) for engine in loads if engine in own)
+                rooms += ((number, room) for room in made if room is not None)
+            elif rooms and (copy := _contiguous_constant_load(node, arch)) is not None:
+                use = node.uses[0]
+                (last,) = used.last(node.engine, use, [0], [use.high - use.low])
+                if last < 0 and use.memory != "shared":  # which other cores use as well
+                    for _, room in rooms:
+                        if room.engine == node.engine and found[number] is node:
+                            found[number] = room.take(node, copy)
+            for engine, use in node.touches:
+                used.add(number, engine, use)
+        for number, room in rooms:
+            found[number] = room.filled(found[number])
         return found
 
     def _load_pieces(self, leaf: EngineStep, used: _Used, arch: Arch) -> Iterator[Node]:

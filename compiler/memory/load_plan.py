@@ -23,7 +23,7 @@ from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step, load_rows, row_offsets
 from compiler.memory.prefetch_addresses import SLACK, LoadPacing
-from compiler.plan.make_plan import Plan
+from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.residency.buffer import Places, TileBuffer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
@@ -32,6 +32,10 @@ from simmodel.arch.record import Arch
 
 Fit = tuple[Plan, Places]
 _NEVER = 1 << 40
+SLOTS = 16
+"""Most slots of a buffer."""
+AGAIN = 1.5
+"""Times its bytes that are loaded of a constant of which some are loaded again."""
 
 
 def early_loads(
@@ -51,7 +55,12 @@ def early_loads(
     # Groups go on streaming where loads would begin too late, or with the layers that need them.
     for streams in dict.fromkeys((frozenset(waits), frozenset(n for n, w in waits.items() if w))):
         pairs = enumerate(zip(steps, whole, strict=True))
-        yield _planned([old if n in streams else new for n, (old, new) in pairs], arch, alloc)[0]
+        made = [old if n in streams else new for n, (old, new) in pairs]
+        yield _planned(made, arch, alloc)[0]
+    # Nothing follows the last loads: products may begin with the first of their tiles.
+    last = max((n for n, step in enumerate(steps) if _streams(step)), default=-1)
+    if last >= 0 and (tiled := _all_tiles(steps[last], made[:last], arch, alloc)) is not None:
+        yield _planned([*made[:last], tiled, *made[last + 1 :]], arch, alloc)[0]
 
 
 def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], Fit]) -> list[Step]:
@@ -63,13 +72,51 @@ def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], F
             found.append(step)
             continue
         made, schedule = step, step.plan.schedule
-        if not schedule.loops and not all(tiled.resident for tiled in schedule.layers):
+        if _streams(step):
             layers = tuple(replace(tiled, resident=True) for tiled in schedule.layers)
             with suppress(DoesNotFit, Unwalkable, Unholdable):
                 made = PlacedGroup(*fit(replace(schedule, layers=layers), before))
         before = made.plan, made.places
         found.append(made)
     return found
+
+
+def _streams(step: Step) -> bool:
+    """Whether layers of a step without loops load constants tile by tile."""
+    if not isinstance(step, PlacedGroup) or step.plan.schedule.loops:
+        return False
+    return not all(tiled.resident for tiled in step.plan.schedule.layers)
+
+
+def _all_tiles(
+    step: Step, ahead: Sequence[Step], arch: Arch, alloc: PlaceBuffers
+) -> PlacedGroup | None:
+    """`step` behind those `ahead`, with room for all tiles of its constants; None where there is
+    none, or they are loaded again."""
+    assert isinstance(step, PlacedGroup)
+    before = next((s for s in reversed(ahead) if isinstance(s, PlacedGroup)), None)
+    if tiles := _tiles(step.plan):
+        with suppress(DoesNotFit, Unwalkable, Unholdable):
+            plan = MakePlan(slots=tiles).apply(step.plan.schedule, arch)
+            fit = None if before is None else (before.plan, before.places)
+            return PlacedGroup(plan, alloc.apply(plan, arch, fit))
+    return None
+
+
+def _tiles(plan: Plan) -> int:
+    """Most tiles in which one of its layers loads a constant, each once; 0: in none, or in more
+    than buffers can have slots."""
+    found, tensors = 0, plan.schedule.group.tensors
+    for layer in plan.layers:
+        for name, _ in layer.loads:
+            buffer = plan.buffers[name]
+            turns = math.prod(layer.tiled.turns[: buffer.level])
+            if buffer.key is None or tensors[buffer.key[0]].data is None or turns == 1:
+                continue
+            if turns * buffer.bytes > AGAIN * tensors[buffer.key[0]].stored:
+                return 0
+            found = max(found, turns)
+    return found if found <= SLOTS else 0
 
 
 class _Load(NamedTuple):

@@ -16,7 +16,7 @@ from networks import Net, feeds_of
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, tokens_between
-from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
 from compiler.codegen.split_loads import SplitLoads
 from compiler.options import Stages
 from simmodel.arch.record import Arch
@@ -352,3 +352,34 @@ def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
         (30 * KIB, 40 * KIB),
         (20 * KIB, 30 * KIB),
     ]
+
+
+def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
+    """A turn takes 420 cycles, its load 20 + 100. Of the 300 left, 90 % are for others: 20 until
+    one begins, and 3 968 bytes, whole bursts."""
+    body = (loaded(0, 1600), product(0, 1600))
+    loop = SegmentedLoop("t", (LoopSegment(4, body), LoopSegment(1, body)))
+    behind = loaded(8 * KIB, 32 * KIB, far=KIB)
+
+    def made(*ahead: Node, cycles: float = 5 * 420) -> list[Node]:
+        return SplitLoads().apply([*ahead, loop, behind], ARCH, 1, lambda _: cycles)
+
+    turning, rest = made()
+    assert isinstance(turning, SegmentedLoop)
+    parts = [segment.body[1] for segment in turning.segments]
+    moved = [
+        (item.dst.address, item.src.address, item.dst.elements, part.touches)
+        for part in parts if isinstance(part, EngineStep)
+        for item in part.items if isinstance(item, Copy)
+    ]  # fmt: skip
+    steps, size, done = (("t", 3968),), 3968, 4 * 3968
+    assert moved == [
+        (Address(8 * KIB, steps), Address(KIB, steps), size, ()),
+        (Address(8 * KIB + done), Address(KIB + done), size, ()),
+    ]
+    assert pieces([rest]) == [(8 * KIB + 5 * size, 32 * KIB - 5 * size, KIB + 5 * size)]
+    # Who reads the first bytes waits for the rest as well.
+    assert rest.touches == behind.touches
+    # What a product uses before is not known to be over; and there has to be time.
+    assert made(product(8 * KIB, 40 * KIB))[1:] == [loop, behind]
+    assert made(cycles=5 * 150) == [loop, behind]

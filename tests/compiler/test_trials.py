@@ -16,9 +16,11 @@ import compiler.search.best_program as best_module
 from archgen.schema import load_arch
 from compiler import pipeline
 from compiler.api import CompileOptions, compile_model, prepared
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
 from compiler.search.best_program import Best, Wanted, best_program
 from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth
 from simmodel.execute import execute
 from simmodel.machine.run import traced
 from simmodel.verify import verify
@@ -86,6 +88,28 @@ def test_constants_are_loaded_early_by_one_plan_for_all_groups(
     assert min(traced(each.result.program, arch).cycles for each in made) < before.cycles
     monkeypatch.undo()
     assert best(model, arch).cycles < before.cycles
+
+
+def test_products_of_the_last_loads_begin_with_the_first_tile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loaded as a whole they wait for the last byte; in four tiles that all have a place, as
+    nothing is loaded behind them, for the first."""
+    net = Net(quantized=True)
+    x = net.input(1, 16, 12, 12)
+    for _ in range(2):
+        x = net.op("Relu", conv(net, x, 64, (3, 3)))
+    arch = machine(types=("int8", "fp32"), local={"size": 65536, "banks": 4}, latency=100)
+    arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("2 B/cycle"))
+    early = best_module.early_versions
+    monkeypatch.setattr(best_module, "early_versions", lambda made: iter(()))
+    before = best(prepared(net.model(x), "net"), arch)
+    whole, tiled = (each.result for each in early(before))
+    plans = [[s.plan for s in each.steps if isinstance(s, PlacedGroup)] for each in (whole, tiled)]
+    slots = [max(b.slots for plan in own for b in plan.buffers.values()) for own in plans]
+    assert slots == [2, 4]
+    verify(tiled.program, arch)
+    assert traced(tiled.program, arch).cycles < traced(whole.program, arch).cycles
 
 
 def unjudged(model: ir.Model, arch: Arch) -> int:

@@ -1,0 +1,152 @@
+"""Loads of whole constants in the turns of loops before them, as far as DRAM rests there.
+
+Engines run their queues in order, so a load that stands behind a loop begins when the loop's own
+loads are over, though its place is free. Each turn of the loop loads a part of it, as long as the
+turn leaves the memory off chip at rest; what is left behind the loop says when all is there:
+
+    before:  for t in 56: load x[t], compute t; load w (1 MiB)
+    after:   for t in 56: load x[t], w[16 KiB * t ...], compute t; load w[896 KiB ...]
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.codegen.issue_order.units import Pricer, far_loads
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop
+from compiler.cost.overlap import copy_rate, startup_bytes
+from simmodel.arch.record import Arch
+from simmodel.isa import Copy, Instruction, Item, Loop
+from simmodel.isa.region import Operand
+
+BURSTS = 64
+"""Bytes of which pieces are multiples, so that DRAM gives no burst twice."""
+SURE = 0.9
+"""Share of the time that a turn leaves to loads which is given to others."""
+LEAST = 2
+"""A part moves so many times as long at least as its start-up and latency take."""
+
+
+@dataclass
+class LoopRoom:
+    """Time that the turns of a loop leave to loads of what comes behind it."""
+
+    engine: str
+    arch: Arch
+    loop: SegmentedLoop
+    place: int
+    """Where in the body loads stand."""
+    left: list[float]
+    """By segment, bytes that each turn may load."""
+    added: list[list[EngineStep]]
+    """By segment, the loads of each turn."""
+
+    @classmethod
+    def of(cls, loop: SegmentedLoop, engine: str, prices: EngineCycles) -> LoopRoom | None:
+        """The room in `loop`; None where there is none, or a loop inside loads."""
+        arch, place = prices.arch, 0
+        for segment in loop.segments:
+            for number, node in enumerate(segment.body):
+                if not any(leaf.engine == engine and leaf.items for leaf in node.leaves):
+                    continue
+                if isinstance(node, SegmentedLoop):
+                    return None
+                place = max(place, number + 1)
+        far = arch.constants
+        rate = min(copy_rate(arch, arch.copy_[engine], far), arch.far_rates[far] / prices.cores)
+        pace = prices.estimated(loop) / (sum(segment.count for segment in loop.segments) or 1)
+        left = [SURE * prices.spare(s.body, engine, pace) * rate for s in loop.segments]
+        if max(left, default=0.0) <= 0:
+            return None
+        return cls(engine, arch, loop, place, left, [[] for _ in left])
+
+    def take(self, leaf: EngineStep, copy: Copy) -> EngineStep:
+        """What is left of a load of a constant, whose place nothing uses since before the loop,
+        when the turns load of it what they can."""
+        arch, size = self.arch, copy.dst.elements * copy.dst.itemsize
+        grain = math.lcm(BURSTS, copy.dst.itemsize)
+        start = startup_bytes(arch, arch.copy_[self.engine], copy.src.memory)
+        loaded = 0
+        for number, segment in enumerate(self.loop.segments):
+            most = min(self.left[number] - start, (size - grain - loaded) / segment.count)
+            part = int(most // grain) * grain
+            if part < LEAST * start or part <= 0:
+                continue
+            self.left[number] -= part + start
+            step = self.loop.variable if segment.count > 1 else ""
+            # Nothing that tokens have to know of: who reads it waits for the rest.
+            item = _slice(copy, loaded, part, step)
+            self.added[number].append(replace(leaf, items=(item,), uses=()))
+            loaded += part * segment.count
+        if not loaded:
+            return leaf
+        rest = _slice(copy, loaded, size - loaded)
+        return replace(leaf, items=(rest,))  # its uses are those of all parts: it ends behind them
+
+    def filled(self, loop: Node) -> Node:
+        """The loop, with what turns load on other engines already, with all that they load."""
+        assert isinstance(loop, SegmentedLoop)
+        most = max(map(len, self.added))
+        segments = []
+        for segment, own in zip(loop.segments, self.added, strict=True):
+            idle = [EngineStep(self.engine, ())] * (most - len(own))
+            body = segment.body
+            body = (*body[: self.place], *own, *idle, *body[self.place :])
+            segments.append(LoopSegment(segment.count, body))
+        return SegmentedLoop(loop.variable, tuple(segments))
+
+
+def _slice(copy: Copy, start: int, size: int, variable: str = "") -> Copy:
+    """`size` bytes of a contiguous copy from `start` on; in each turn of a loop the next ones."""
+
+    def of(whole: Operand) -> Operand:
+        address, item = whole.address.plus(start), whole.itemsize
+        if variable:
+            address = replace(address, terms=(*address.terms, (variable, size)))
+        return replace(whole, address=address, shape=(size // item,), strides=(item,))
+
+    return replace(copy, dst=of(copy.dst), src=of(copy.src))
+
+
+@dataclass(frozen=True)
+class EngineCycles:
+    """Cycles of steps by engine and memory off chip, on one of so many cores that do alike."""
+
+    arch: Arch
+    cores: int
+    pricer: Pricer
+    estimated: Callable[[SegmentedLoop], float]
+    """Cycles of all turns of a loop; 0: not known."""
+
+    def spare(self, body: Sequence[Node], engine: str, pace: float) -> float:
+        """Cycles that a copy engine and the memory of constants have nothing to do in one turn of
+        `pace` cycles, or of those of its busiest engine."""
+        found = defaultdict[str, float](float)
+        self._add(body, 1, found)
+        loads = max(found[engine], found[self.arch.constants])
+        moving = {*self.arch.copy_, *self.arch.far_rates}
+        return max(pace, *(found[name] for name in found.keys() - moving), 0.0) - loads
+
+    def _add(self, body: Sequence[Node], times: int, found: dict[str, float]) -> None:
+        for node in body:
+            if isinstance(node, SegmentedLoop):
+                for segment in node.segments:
+                    self._add(segment.body, times * segment.count, found)
+                continue
+            for item in node.items:
+                found[node.engine] += times * self.pricer.issue_unit(item).cost.cycles
+            for copy, often in _repeated(node.items, times):
+                for far, load in far_loads(copy, self.arch).items():
+                    found[far] += often * load * self.cores / self.arch.far_rates[far]
+
+
+def _repeated(items: Sequence[Item], times: int) -> Iterator[tuple[Instruction, int]]:
+    """Each instruction, and how often it is done."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _repeated(item.body, times * item.count)
+        else:
+            yield item, times
