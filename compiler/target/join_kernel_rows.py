@@ -155,8 +155,8 @@ def _pays(
     nest: Nest, joined: tuple[Nest, Nest], tensors: dict[str, Tensor], arch: Arch,
     given: Collection[str],
 ) -> bool:  # fmt: skip
-    """Whether one product behind the copy takes fewer cycles than one kernel row after another:
-    within each, engines work at the same time."""
+    """Whether one product behind the copy, which goes through DRAM where it leaves no room on chip,
+    takes fewer cycles than one kernel position after another. Engines finish sums meanwhile."""
     copy, product = joined
     source, made = (tensors[each.operands[0].tensor] for each in (nest, product))
     kind, way = rate_type(nest, tensors, arch), on_array(nest, tensors, arch)
@@ -167,11 +167,12 @@ def _pays(
         each = least_product_cycles(arch, kind, pixels, columns, depth)
         return max(steps * each / arch.matrix.units, tail)
 
-    ways = (Path(arch, 1, "dram", "local", store=store) for store in (False, True))
-    moved = sum(float(way.box(made, made.shape).cycles) for way in ways)
-    moved += min(moved_each(copy, tensors, arch))
+    moved = min(moved_each(copy, tensors, arch))
+    if 2 * made.stored > arch.memories.on_chip()["local"].size:
+        ways = (Path(arch, 1, "dram", "local", store=store) for store in (False, True))
+        moved += sum(float(way.box(made, made.shape).cycles) for way in ways)
     before = min(
-        max(way.load if source.name in given else 0.0, engines(way.depth, way.steps))
+        (way.load if source.name in given else 0.0) + engines(way.depth, way.steps)
         for way in few_channels(source, nest, arch)
     )
     return moved + engines(deep * positions, batch) < before

@@ -103,8 +103,8 @@ def innermost_axes(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
             return float(way.steps * each + way.load)
 
         return min(few_channels(tensor, head, arch), key=takes).innermost
-    joins = bool(joining(head, arch.matrix))
-    return () if not joins and _better_as_stored(tensor, head, arch, axis) else (axis,)
+    columns_join = any(tap.row == found.x for tap in joining(head, arch.matrix))
+    return () if not columns_join and _better_as_stored(tensor, head, arch, axis) else (axis,)
 
 
 def joined_tap(tensor: Tensor, head: Nest, arch: Arch) -> Tap | None:
@@ -136,7 +136,8 @@ class FewChannels(NamedTuple):
 
 def few_channels(tensor: Tensor, head: Nest, arch: Arch) -> Iterator[FewChannels]:
     """The layouts of the left operand of `head`: as stored, pixels of all channels, so that kernel
-    columns join the reduction, and lines of all channels, so that kernel rows do.
+    columns join the reduction, and where channels are few lines of all of them, so that kernel rows
+    do.
 
         as stored   c0: line 0, line 1 ..  c1: line 0, line 1 ..
         pixels      line 0: c0 c1 c2, c0 c1 c2 ..               moved element by element
@@ -154,8 +155,10 @@ def few_channels(tensor: Tensor, head: Nest, arch: Arch) -> Iterator[FewChannels
 
     yield laid(())
     for tap in joining(head, arch.matrix):
+        if tap.row != roles(head).x and deep >= FEW:
+            continue
         faster = stored[stored.index(tap.axis) + 1 :]
-        inside = tuple(axis for axis in faster if axis != channel)
+        inside = tuple(a for a in faster if a != channel and tensor.shape[a] > 1)
         assert channel is not None  # what joins has a reduction to join
         yield laid((channel, *inside), head.dims[tap.dim].extent)
 
