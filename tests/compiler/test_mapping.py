@@ -254,8 +254,8 @@ def head_of(arch: Arch, net: Net) -> tuple[Layer, Nest]:
 
 
 def test_lines_of_few_channels_are_loaded_line_by_line() -> None:
-    """An input of 3 x 40 x 40 in fp32 takes 1200 cycles at 16 B each and 20 before, and no longer in
-    120 lines; pixels of all channels are 4800 pieces, one per cycle. Kernel columns join the
+    """An input of 3 x 40 x 40 in fp32 takes 1200 cycles at 16 B each and 20 before, and no longer
+    in 120 lines; pixels of all channels are 4800 pieces, one per cycle. Kernel columns join the
     reduction of pixels, rows that of lines."""
     arch = machine(matrix=GEMM)
     net = Net()
