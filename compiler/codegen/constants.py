@@ -28,6 +28,7 @@ from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor, 
 from simmodel.arch.dtype import pack as pack_elements
 from simmodel.arch.element_types import bytes_for, per_item, size_of
 from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
+from simmodel.arch.record import Arch
 from simmodel.isa.region import Address, Operand, in_bytes
 
 
@@ -128,7 +129,7 @@ class PackedWeights:
         return tuple(a for a in self.order if a not in (*self.batch, self.col, self.k))
 
 
-def packed(plan: LayerPlan, walked: Sequence[TileTrace] = ()) -> PackedWeights | None:
+def packed(plan: LayerPlan, arch: Arch, walked: Sequence[TileTrace] = ()) -> PackedWeights | None:
     """How the layer's weights are packed, or None when it has no constant weights to pack, or other
     ones at each length, or when tiles of the group, `walked` on every core, share columns in
     part."""
@@ -147,7 +148,7 @@ def packed(plan: LayerPlan, walked: Sequence[TileTrace] = ()) -> PackedWeights |
         return None
     axes = _axes(weights, found)
     name = f"{tensor.name}#{layer.index}"
-    order = packed_order(head)
+    order = packed_order(layer, arch)
     narrow, dtype = tensor.narrow if _in_blocks(plan, tensor, columns) else None, tensor.dtype
     if narrow is not None and narrow.compressed:  # as the array reads: blocks of the reduction
         dtype, deep = narrow.dtype, row_of(head)
@@ -274,10 +275,10 @@ def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[
             yield low, min(low + (step or size), start + size)
 
 
-def packed_by_step(steps: Sequence[Step]) -> list[tuple[PackedWeights | None, ...]]:
+def packed_by_step(steps: Sequence[Step], arch: Arch) -> list[tuple[PackedWeights | None, ...]]:
     """How the weights of each layer of each step are packed."""
     plans = [step.plan if isinstance(step, PlacedGroup) else None for step in steps]
-    return [tuple(packed(each, p.walked) for each in p.layers) if p else () for p in plans]
+    return [tuple(packed(each, arch, p.walked) for each in p.layers) if p else () for p in plans]
 
 
 def constants_of(

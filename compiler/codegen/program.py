@@ -127,7 +127,7 @@ class ProgramCode(OffChip):
         emitted: EmittedGroups,
     ) -> ProgramCode:  # fmt: skip
         """Constants packed, and everything off chip with an address; no instructions yet."""
-        packs = packed_by_step(steps)
+        packs = packed_by_step(steps, arch)
         plans = {n: s.plan for n, s in enumerate(steps) if isinstance(s, PlacedGroup)}
         cores: list[list[Node]] = [[] for _ in range(arch.core_count)]
         code = cls(

@@ -87,11 +87,11 @@ def _add_array_product(
         once = OperandLayout("", 1, reads).distinct([dim.extent for dim in nest.dims])
     found.read[matrix.input] += int(once * again * size_of(left.dtype))
     found.read[matrix.weights] += int(right.stored * weights_again * blocks)
-    pieces, tap = 1 if matrix.granularity == "conv" else positions, joining(nest, matrix)
+    pieces = 1 if matrix.granularity == "conv" else positions
     if matrix.granularity == "tile":
-        wide = nest.dims[tap.dim].extent if tap else 1
+        wide = (nest.dims[tap.dim].extent for tap in joining(nest, matrix))
         limit = tile_limits(arch.matrix, left.dtype)[0]
-        pieces = min(positions // n * -(-deep * n // limit) for n in (1, wide))
+        pieces = min(positions // n * -(-deep * n // limit) for n in (1, *wide))
     found.instructions += blocks * pieces
     sums = outputs * size_of(accumulator_of(left.dtype))
     if way.direct:

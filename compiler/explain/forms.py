@@ -163,7 +163,7 @@ def _on_array(nest: Nest, lies: Lies, sizes: list[int], kind: str, arch: Arch) -
     found, others = roles(nest), []
     taps = tuple(tap.dim for tap in found.taps)
     form, text, cycles = _products(nest, lies, sizes, kind, arch)
-    tap = joining(nest, arch.matrix)
+    tap = next(iter(joining(nest, arch.matrix)), None)
     if tap is not None:
         apart = Lies(found.rows, found.cols, found.inner, taps)
         rest = tuple(dim for dim in taps if dim != tap.dim)

@@ -147,14 +147,12 @@ def mapping(
         return Mapping(found.rows, (nest.beside,), (nest.beside,), taps)
     if matrix.im2col and matrix.granularity == "conv":
         return Mapping(found.rows, found.cols, (*taps, *found.inner), ())
-    tap = joining(nest, matrix)
-    if tap is None or found.k is None:
-        return Mapping(found.rows, found.cols, found.inner, taps)
-    near = all(moves[tap.dim] == depth * moves[found.k] for moves in strides)
-    if not near or not pays(matrix, dtype, depth, nest.dims[tap.dim].extent):
-        return Mapping(found.rows, found.cols, found.inner, taps)
-    apart = tuple(dim for dim in taps if dim != tap.dim)
-    return Mapping(found.rows, found.cols, (tap.dim, *found.inner), apart, tap.dim)
+    for tap in joining(nest, matrix):
+        near = all(moves[tap.dim] == depth * moves[found.inner[0]] for moves in strides)
+        if near and pays(matrix, dtype, depth, nest.dims[tap.dim].extent):
+            apart = tuple(dim for dim in taps if dim != tap.dim)
+            return Mapping(found.rows, found.cols, (tap.dim, *found.inner), apart, tap.dim)
+    return Mapping(found.rows, found.cols, found.inner, taps)
 
 
 def axis_of(access: Access, dim: int | None) -> int | None:
@@ -163,18 +161,19 @@ def axis_of(access: Access, dim: int | None) -> int | None:
     return next((n for n, each in axes if dim is not None and each.coefficient(dim)), None)
 
 
-def joining(nest: Nest, matrix: Matrix) -> Tap | None:
-    """The kernel loop that may join the reduction of `nest`, given contiguous operands; None if
-    there is none, or the engine forms its windows itself or cannot read them."""
-    forms = matrix.im2col and matrix.granularity == "conv"
-    if forms or not matrix.overlap or nest.depthwise:
-        return None
+def joining(nest: Nest, matrix: Matrix) -> tuple[Tap, ...]:
+    """The kernel loops of which one may join the reduction of `nest`, that over columns first,
+    given operands that lie side by side along it; none if the engine forms its windows itself or
+    cannot read them. An engine that slides joins columns alone."""
+    slides = matrix.granularity == "conv"
+    if (matrix.im2col and slides) or not matrix.overlap or nest.depthwise:
+        return ()
     found = roles(nest)
-    if len(found.inner) != 1 or not found.taps:
-        return None
-    tap = found.taps[-1]
-    joins = tap.row == found.x and tap.dilation == 1 and nest.dims[tap.dim].extent > 1
-    return tap if joins else None
+    if len(found.inner) != 1:
+        return ()
+    rows = (found.x,) if slides else (found.x, found.y)
+    able = [tap for tap in found.taps if tap.dilation == 1 and nest.dims[tap.dim].extent > 1]
+    return tuple(tap for row in rows for tap in able if row is not None and tap.row == row)
 
 
 def kernel_rows(nest: Nest, matrix: Matrix) -> int | None:

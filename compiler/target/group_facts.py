@@ -16,7 +16,7 @@ from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.target.array_mapping import roles
-from compiler.target.layout import innermost_axis, input_strides, loaded_of, role_of, room_of
+from compiler.target.layout import innermost_axes, input_strides, loaded_of, role_of, room_of
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Access, Tensor, order_of
 from simmodel.arch.base import Latest, MemoryRole
@@ -55,8 +55,8 @@ class Passing:
     """Engines that write or read it."""
     border: float | None
     """Border value that its readers expect."""
-    innermost: int | None
-    """The axis that must be last in that order; None: any."""
+    innermost: tuple[int, ...]
+    """The axes that must be last in that order; none: any."""
 
 
 @dataclass
@@ -91,12 +91,12 @@ class LayerFacts:
         return {key: role_of(self.layer, key, self.arch) for key in keys}
 
     @cached_property
-    def innermost(self) -> int | None:
-        """Innermost axis of a product's left operand; None for other layers."""
+    def innermost(self) -> tuple[int, ...]:
+        """Innermost axes of a product's left operand; none for other layers."""
         if self.layer.binding.engine != "matrix":
-            return None
+            return ()
         head = self.layer.head
-        return innermost_axis(self.layer.tensors[head.operands[0].tensor], head, self.arch)
+        return innermost_axes(self.layer.tensors[head.operands[0].tensor], head, self.arch)
 
     @cached_property
     def _read(self) -> tuple[Key, ...]:
@@ -214,7 +214,7 @@ class Facts:
     def _passing(self, group: Group, name: str) -> Passing:
         tensor = group.tensors[name]
         order = list(order_of(tensor.shape, tensor.storage.strides))
-        innermost: set[int] = set()
+        innermost: set[tuple[int, ...]] = set()
         borders: set[float] = set()
         engines = {"store"} if name in group.results else set()
         if any(layer.copies for layer in group.users[name]):
@@ -230,7 +230,7 @@ class Facts:
                 if access.pad is not None:
                     borders.add(access.pad)
                 product = position == 0 and access is layer.head.operands[0]
-                if product and facts.innermost is not None:
+                if product and facts.innermost:
                     innermost.add(facts.innermost)
         if len(innermost) > 1:
             raise Unholdable(f"{name} is read in two orders")
@@ -238,9 +238,8 @@ class Facts:
             raise Unholdable(f"{name} is read with different borders")
         if borders and name in group.producer_positions:
             self.movable(tensor)  # the vector engine fills the border of what is made here
-        for axis in innermost:
-            order = [other for other in order if other != axis] + [axis]
-        border, last = next(iter(borders), None), next(iter(innermost), None)
+        border, last = next(iter(borders), None), next(iter(innermost), ())
+        order = [*(axis for axis in order if axis not in last), *last]
         return Passing(tuple(order), frozenset(engines), border, last)
 
     def movable(self, tensor: Tensor) -> None:

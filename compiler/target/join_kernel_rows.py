@@ -22,7 +22,7 @@ from compiler.cost.work import least_product_cycles
 from compiler.passes import ensured
 from compiler.target.array_mapping import joining
 from compiler.target.bind import moved_each
-from compiler.target.layout import load_cycles
+from compiler.target.layout import few_channels
 from compiler.target.machine import no_products, on_array, on_its_array, product_extents, rate_type
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import (
@@ -83,7 +83,8 @@ def _joinable(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
     """Whether `nest` is a plain convolution of several kernel rows, whose columns join."""
     if not nest.contraction or len(nest.dims) != 7 or nest.rank != 4 or nest.dims[5].extent == 1:
         return False
-    if no_products(nest, tensors, arch) is not None or joining(nest, arch.matrix) is None:
+    columns_join = any(tap.dim == 6 for tap in joining(nest, arch.matrix))
+    if no_products(nest, tensors, arch) is not None or not columns_join:
         return False
     left, right = nest.operands
     rows, columns = left.index[2:]
@@ -154,23 +155,24 @@ def _pays(
     nest: Nest, joined: tuple[Nest, Nest], tensors: dict[str, Tensor], arch: Arch,
     given: Collection[str],
 ) -> bool:  # fmt: skip
-    """Whether one product behind the copy takes fewer cycles than one kernel row after another:
-    within each, engines work at the same time."""
+    """Whether one product behind the copy, which goes through DRAM where it leaves no room on chip,
+    takes fewer cycles than one kernel position after another. Engines finish sums meanwhile."""
     copy, product = joined
     source, made = (tensors[each.operands[0].tensor] for each in (nest, product))
     kind, way = rate_type(nest, tensors, arch), on_array(nest, tensors, arch)
-    pixels, columns, _, _, batch = product_extents(nest)
-    deep, high, wide = (dim.extent for dim in nest.dims[4:])
+    pixels, columns, deep, positions, batch = product_extents(nest)
     tail = float(VectorWork(nest, tensors, arch, way, (), nest.shape).cycles)
 
-    def engines(depth: int, positions: int) -> float:
+    def engines(depth: int, steps: int) -> float:
         each = least_product_cycles(arch, kind, pixels, columns, depth)
-        return max(positions * batch * each / arch.matrix.units, tail)
+        return max(steps * each / arch.matrix.units, tail)
 
-    stored, turned = load_cycles(source, 1, arch) if source.name in given else (0.0, 0.0)
-    rows, apart = engines(deep * wide, high), engines(deep, high * wide)
-    ways = (Path(arch, 1, "dram", "local", store=store) for store in (False, True))
-    moved = sum(float(way.box(made, made.shape).cycles) for way in ways)
-    moved += min(moved_each(copy, tensors, arch))
-    before = min(max(turned, rows), max(stored, apart))
-    return moved + engines(deep * high * wide, 1) < before
+    moved = min(moved_each(copy, tensors, arch))
+    if 2 * made.stored > arch.memories.on_chip()["local"].size:
+        ways = (Path(arch, 1, "dram", "local", store=store) for store in (False, True))
+        moved += sum(float(way.box(made, made.shape).cycles) for way in ways)
+    before = min(
+        (way.load if source.name in given else 0.0) + engines(way.depth, way.steps)
+        for way in few_channels(source, nest, arch)
+    )
+    return moved + engines(deep * positions, batch) < before

@@ -7,8 +7,8 @@ are packed, everything else keeps its stored layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from compiler.cost.transfer import Flows, Path
 from compiler.geometry.boxes import Key, Region, keys_of
@@ -42,7 +42,7 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
     if layer.binding.engine == "matrix" and key == keys_of(head)[0]:
         order = left_order(tensor, head, arch)
     if layer.binding.product and key[2] and tensor.data is not None:
-        order = packed_order(head)
+        order = packed_order(layer, arch)
     return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
 
 
@@ -76,49 +76,91 @@ def loaded_once(size: Any, streamed: Any) -> Any:
 
 
 def left_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
-    """Axes of a product's left operand on chip, slowest first: as stored, except for the one that
-    the engine walks innermost."""
-    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(tensor, head, arch)
-    return order if last is None else (*(axis for axis in order if axis != last), last)
+    """Axes of a product's left operand on chip, slowest first: as stored, except for those that the
+    engine walks innermost."""
+    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axes(tensor, head, arch)
+    return (*(axis for axis in order if axis not in last), *last)
 
 
 FEW = 8
 """Few channels, not worth a transposition: channel planes are as good for a product, better for the
-vector engine and much better for copies; unless kernel columns that join them outweigh that."""
+vector engine and much better for copies; unless kernel positions that join them outweigh that."""
 
 
-def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
-    """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any."""
+def innermost_axes(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
+    """Axes of `tensor`, a product's left operand, that the engine walks innermost; none: any."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
     axis = axis_of(head.operands[0], dim)
     if dim is None or axis is None:
-        return None
-    tap = joining(head, arch.matrix)
+        return ()
     if found.taps and head.dims[dim].extent < FEW:
-        return None if tap is None or not _worth_turning(tensor, head, arch, axis, tap) else axis
-    return None if tap is None and _better_as_stored(tensor, head, arch, axis) else axis
+        pixels, columns, *_ = product_extents(head)
+        kind = product_type(tensor.dtype)
+
+        def takes(way: FewChannels) -> float:
+            each = product_cycles(arch.matrix, kind, pixels, columns, way.depth)
+            return float(way.steps * each + way.load)
+
+        return min(few_channels(tensor, head, arch), key=takes).innermost
+    columns_join = any(tap.row == found.x for tap in joining(head, arch.matrix))
+    return () if not columns_join and _better_as_stored(tensor, head, arch, axis) else (axis,)
 
 
-def load_cycles(tensor: Tensor, axis: int, arch: Arch) -> tuple[float, float]:
-    """Of a product's left operand, as it is stored and with `axis` last."""
-    far = order_of(tensor.shape, tensor.storage.strides)
+def joined_tap(tensor: Tensor, head: Nest, arch: Arch) -> Tap | None:
+    """The kernel loop whose positions lie beside the channels of `tensor`, a product's left operand
+    on chip, and may join the reduction; None: there is none."""
+    last = axis_of(head.operands[0], roles(head).k)
+    if last is None:
+        return None
+    able = {tap.axis: tap for tap in joining(head, arch.matrix)}
+    # A buffer holds the whole window, however narrow the tensor.
+    order = left_order(tensor, head, arch)
+    moving = [a for a in order if tensor.shape[a] > 1 or a in able or a == last]
+    place = moving.index(last)
+    return able.get(moving[place - 1]) if place else None
+
+
+class FewChannels(NamedTuple):
+    """A way to lay out a product's left operand of few channels."""
+
+    innermost: tuple[int, ...]
+    """Axes that lie innermost, the others as stored."""
+    depth: int
+    """Of the reduction: channels, and kernel positions that lie beside them."""
+    steps: int
+    """Products of this depth, the batch included."""
+    load: float
+    """Cycles of a load from DRAM."""
+
+
+def few_channels(tensor: Tensor, head: Nest, arch: Arch) -> Iterator[FewChannels]:
+    """The layouts of the left operand of `head`: as stored, pixels of all channels, so that kernel
+    columns join the reduction, and where channels are few lines of all of them, so that kernel rows
+    do.
+
+        as stored   c0: line 0, line 1 ..  c1: line 0, line 1 ..
+        pixels      line 0: c0 c1 c2, c0 c1 c2 ..               moved element by element
+        lines       line 0 of c0, of c1, of c2, line 1 of c0 ..   moved line by line
+    """
+    stored = order_of(tensor.shape, tensor.storage.strides)
+    channel = axis_of(head.operands[0], roles(head).k)
+    *_, deep, positions, batch = product_extents(head)
     way = Path(arch, 1, "dram", arch.matrix.input)
-    orders = far, (*(other for other in far if other != axis), axis)
-    stored, turned = (float(way.box(tensor, tensor.shape, order).cycles) for order in orders)
-    return stored, turned
 
+    def laid(innermost: tuple[int, ...], joined: int = 1) -> FewChannels:
+        order = (*(axis for axis in stored if axis not in innermost), *innermost)
+        load = float(way.box(tensor, tensor.shape, order).cycles)
+        return FewChannels(innermost, deep * joined, batch * positions // joined, load)
 
-def _worth_turning(source: Tensor, nest: Nest, arch: Arch, axis: int, tap: Tap) -> bool:
-    """Whether fewer steps, as kernel columns join the reduction, outweigh a slower load of
-    `source`, of few channels, with channels last: its pieces are small, and weights need the same
-    engine."""
-    stored, turned = load_cycles(source, axis, arch)
-    m, n, deep, positions, _ = product_extents(nest)
-    kind, wide = product_type(source.dtype), nest.dims[tap.dim].extent
-    rows = positions // wide
-    one, row = (product_cycles(arch.matrix, kind, m, n, depth) for depth in (deep, deep * wide))
-    return bool(rows * row + turned < rows * wide * one + stored)
+    yield laid(())
+    for tap in joining(head, arch.matrix):
+        if tap.row != roles(head).x and deep >= FEW:
+            continue
+        faster = stored[stored.index(tap.axis) + 1 :]
+        inside = tuple(a for a in faster if a != channel and tensor.shape[a] > 1)
+        assert channel is not None  # what joins has a reduction to join
+        yield laid((channel, *inside), head.dims[tap.dim].extent)
 
 
 def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool:
@@ -127,7 +169,10 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
     longer than that load or the products, which overlap."""
     if tensor.shape[axis] == 1 or order_of(tensor.shape, tensor.storage.strides)[-1] == axis:
         return False
-    stored, turned = load_cycles(tensor, axis, arch)
+    far = order_of(tensor.shape, tensor.storage.strides)
+    way = Path(arch, 1, "dram", arch.matrix.input)
+    orders = far, (*(other for other in far if other != axis), axis)
+    stored, turned = (float(way.box(tensor, tensor.shape, order).cycles) for order in orders)
     matrix, item = arch.matrix, size_of(tensor.dtype)
     pixels, columns, depth, taps, _ = product_extents(head)
     times, _ = streams(matrix, pixels, columns, depth)
@@ -138,14 +183,20 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
     return bool(stored < turned and reads.longest() <= max(turned, work))
 
 
-def packed_order(head: Nest) -> tuple[int, ...]:
-    """Axes of packed constant weights: batch, taps, reduction, columns last."""
-    found = roles(head)
-    weights = head.operands[1]
+def packed_order(layer: Layer, arch: Arch) -> tuple[int, ...]:
+    """Axes of packed constant weights: batch, taps, reduction, columns last; of taps the one that
+    may join the reduction beside it."""
+    head = layer.head
+    found, weights = roles(head), head.operands[1]
+    joined = None
+    if layer.binding.engine == "matrix":
+        array = arch.with_array(layer.binding.array)
+        joined = joined_tap(layer.tensors[head.operands[0].tensor], head, array)
+    taps = sorted(found.taps, key=lambda tap: tap == joined)
     last = found.cols if head.beside is None else (head.beside,)
     batch, inner = (
         [axis for dim in dims if (axis := axis_of(weights, dim)) is not None]
-        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *last))
+        for dims in (found.batch, (*(tap.dim for tap in taps), *found.inner, *last))
     )
     rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
     return (*batch, *rest, *inner)

@@ -68,7 +68,7 @@ def test_every_block_is_where_its_operand_says(
     tiled = Tiled(group, tuple(loops), parts, Estimate(0, 0, 0, 0, 0))
     schedule = single(tiled, Group((group,), (group.result.name,)))
     (plan,) = MakePlan().apply(schedule, machine(local={"size": 1 << 20})).layers
-    pack = packed(plan)
+    pack = packed(plan, machine())
     data = group.tensors[head.operands[1].tensor].data
     assert pack is not None and data is not None
     flat, data = (np.asarray(each) for each in (packed_data(pack, plan, data), data))

@@ -238,14 +238,14 @@ def _buffer_layout(
     whole: Tensor, passing: Iterable[Passing]
 ) -> tuple[tuple[int, ...], float | None]:
     """The order of the axes and the border that suit all who make and read a buffer."""
-    innermost = {p.innermost for p in passing if p.innermost is not None}
+    innermost = {p.innermost for p in passing if p.innermost}
     borders = {p.border for p in passing if p.border is not None}
     if len(innermost) > 1:
         raise Unholdable(f"{whole.name} is read in two orders")
     if len(borders) > 1:
         raise Unholdable(f"{whole.name} is read with different borders")
     order = order_of(whole.shape, whole.storage.strides)
-    last = tuple(innermost)
+    last = next(iter(innermost), ())
     return (*(axis for axis in order if axis not in last), *last), next(iter(borders), None)
 
 
@@ -276,8 +276,9 @@ def _view(tensor: Tensor, whole: Tensor, place: ResidentTensor, passing: Passing
     strides = tensor.storage.strides
     stored = zip(whole.shape, whole.storage.strides, dense(place.room, place.order), strict=True)
     packed = place.room == whole.shape and all(a == b for n, a, b in stored if n > 1)
-    last = passing.innermost
-    if passing.border is not None or not packed or (last is not None and strides[last] != 1):
+    asked = dense(tensor.shape, (*range(len(strides)), *passing.innermost))
+    near = all(strides[axis] == asked[axis] for axis in passing.innermost)
+    if passing.border is not None or not (packed and near):
         raise Unholdable(f"{tensor.name} is no part of {whole.name} as that lies on chip")
     none = (0,) * len(tensor.shape)
     view = Storage("", tensor.storage.offset - whole.storage.offset, strides)

@@ -23,9 +23,24 @@ from compiler.cost.work import array_work, least_product_cycles
 from compiler.geometry.boxes import keys_of
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, TileLoop
-from compiler.target.array_mapping import Roles, joining, kernel_rows, pays, pixel_blocks, roles
+from compiler.target.array_mapping import (
+    Roles,
+    Tap,
+    axis_of,
+    kernel_rows,
+    pays,
+    pixel_blocks,
+    roles,
+)
 from compiler.target.equal_engines import columns as columns_shared
-from compiler.target.layout import left_order, links_of, loaded_of, loaded_once, room_of
+from compiler.target.layout import (
+    joined_tap,
+    left_order,
+    links_of,
+    loaded_of,
+    loaded_once,
+    room_of,
+)
 from compiler.target.machine import rate_type, slots_of_sums, sums_apart, temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts
@@ -127,6 +142,11 @@ class TilingProblem:
     def left_axes(self) -> tuple[int, ...]:
         """Axes of the left operand on chip, slowest first."""
         return left_order(self.source, self.layer.head, self.arch)
+
+    @cached_property
+    def joined(self) -> Tap | None:
+        """The kernel loop whose positions lie beside the channels."""
+        return joined_tap(self.source, self.layer.head, self.arch)
 
     @cached_property
     def vector_works(self) -> tuple[VectorWork, ...]:
@@ -731,21 +751,17 @@ class _Candidates:
     def _merged_taps(self) -> Any:
         """Kernel positions in one reduction, because they lie side by side in both operands."""
         problem, source, matrix = self.problem, self.problem.source, self.arch.matrix
-        tap, k, depth = joining(self.head, matrix), self.found.k, self.choice.k
+        tap, k, depth = problem.joined, self.found.k, self.choice.k
         if problem.rate_type in WINOGRAD or tap is None or k is None or problem.weight.data is None:
             return 1
-        order = problem.left_axes
-        last = next(a for a, at in enumerate(self.head.operands[0].index) if at.coefficient(k))
-        # A buffer holds the whole window, however narrow the tensor.
-        moving = [axis for axis in order if source.shape[axis] > 1 or axis in (tap.axis, last)]
-        if moving[-2:] != [tap.axis, last]:
-            return 1
+        last = axis_of(self.head.operands[0], k)
+        assert last is not None
         # Slices of the channels lie side by side where both operands are loaded as such, but for a
         # smaller one.
         loaded = problem.loads_input and problem.loads_weights
         even = loaded & (problem.extent(k) % depth == 0)
-        wide = self.head.dims[tap.dim].extent
-        better = pays(matrix, source.dtype, depth, wide)
+        wide = self.choice.i if tap.dim == problem.rows else self.head.dims[tap.dim].extent
+        better = pays(matrix, source.dtype, depth, self.head.dims[tap.dim].extent)
         return np.where((even | (depth == source.shape[last])) & better, wide, 1)
 
 
