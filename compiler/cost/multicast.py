@@ -121,6 +121,8 @@ def _shared_copy_cycles(
 def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> MulticastRoute | None:
     """How loads reach several cores; None where nothing does, or cores have too few tokens for
     each other. `room`: part of shared memory that may hold what is on its way."""
+    if arch.core_count == 1:
+        return None
     load = arch.copy_engine("dram", "local")
     if load != arch.copy_engine(arch.constants, "local"):
         return None  # what several cores share are constants before all

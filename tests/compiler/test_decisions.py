@@ -14,6 +14,7 @@ from machines import NAMED, machine, machines
 from networks import Net
 from pydantic import ValidationError
 
+from archgen.schema import rewritten
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.decisions.cache import Decisions
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -134,6 +135,15 @@ def test_a_change_of_any_field_that_changes_a_schedule_is_noticed() -> None:
     served = {name for name, found in fields.items() if found}
     assert {"front_end.queue_depth", "host.compute"} <= served
     assert not served & {"memories.dram.bandwidth", "matrix.rows", "cores"}
+
+
+def test_a_lone_core_has_one_schedule_however_many_tokens_it_has() -> None:
+    alone, decisions = machine(cores=1), Decisions()
+    more = rewritten.changed(alone, {"front_end.tokens": 2 * alone.front_end.tokens})
+    assert more is not None  # spelled and read again, like each lever of a report
+    program(alone, decisions)
+    assert program(more, decisions) == program(more)
+    assert decisions.found == 1
 
 
 @given(st.lists(st.one_of(machines(), st.sampled_from(list(NAMED.values()))), max_size=3))
