@@ -137,13 +137,17 @@ def test_a_change_of_any_field_that_changes_a_schedule_is_noticed() -> None:
     assert not served & {"memories.dram.bandwidth", "matrix.rows", "cores"}
 
 
-def test_a_lone_core_has_one_schedule_however_many_tokens_it_has() -> None:
-    alone, decisions = machine(cores=1), Decisions()
-    more = rewritten.changed(alone, {"front_end.tokens": 2 * alone.front_end.tokens})
+@pytest.mark.parametrize(("cores", "tokens", "found"), [(1, 8, 1), (2, 8, 1), (4, 8, 0)])
+def test_tokens_beyond_those_for_all_cores_decide_nothing(
+    cores: int, tokens: int, found: int
+) -> None:
+    few = machine(cores=cores, tokens=tokens)
+    more = rewritten.changed(few, {"front_end.tokens": 2 * tokens})
     assert more is not None  # spelled and read again, like each lever of a report
-    program(alone, decisions)
+    decisions = Decisions()
+    program(few, decisions)
     assert program(more, decisions) == program(more)
-    assert decisions.found == 1
+    assert decisions.found == found
 
 
 @given(st.lists(st.one_of(machines(), st.sampled_from(list(NAMED.values()))), max_size=3))
