@@ -33,6 +33,7 @@ from simmodel.arch.element_types import size_of
 from simmodel.arch.record import PEER_TOKENS, Arch
 from simmodel.isa.copy import link_latency
 
+
 @dataclass(frozen=True)
 class MulticastRoute:
     """How one core's load reaches others."""
@@ -141,7 +142,7 @@ def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> Multicas
 
 
 def _token_reach(arch: Arch, cores: int) -> int:
-    """How many neighbours of `cores` have tokens enough for each other, in equal sets; 0: all do."""
+    """How many neighbours of `cores` have tokens for each other, in equal sets; 0: all have."""
     most = arch.token_peers
     return 0 if 1 < cores <= most else -(-cores // -(-cores // most))
 

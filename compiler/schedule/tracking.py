@@ -26,8 +26,7 @@ Field = tuple[str, ...]
 _ABSENT = "absent"
 _CLOSED: Field = ("closed",)
 _WORKED_OUT = frozenset({"token_peers"})
-"""What is noted by its own value, not by the fields that it is worked out of: many of these give one
-value."""
+"""What is noted by its own value, not by the fields that it is worked out of."""
 
 
 class TrackedArch:
