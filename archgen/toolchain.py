@@ -80,6 +80,8 @@ class Compiled:
     )
     """So many inferences one after another in one program, and the cycles from the end of one to
     the end of the next; None: not known."""
+    quick: Sequence[tuple[api.Stages, int]] = ()
+    """Other passes, and the cycles of the program of this machine that they alone give."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def compile_request(request: Request, judge: Judge = traced) -> Compiled:
         api.bound_of(made, request.arch), api.working_set(made),
         lambda other: api.product_cycles_on(made, other),
         repeated=lambda inferences: _repeated(made, inferences, request, judge),
+        quick=() if request.schedule_from else found.quick,
     )  # fmt: skip
 
 

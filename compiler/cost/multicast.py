@@ -30,11 +30,8 @@ from compiler.geometry.tile_trace import TileTracer
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box, empty, volume
 from simmodel.arch.element_types import size_of
-from simmodel.arch.record import Arch
+from simmodel.arch.record import PEER_TOKENS, Arch
 from simmodel.isa.copy import link_latency
-
-TOKENS = 2
-"""That each core takes: its part is there, and it has room for the others'."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +142,8 @@ def find_multicast_route(arch: Arch, gain: float, room: float = 0.0) -> Multicas
 
 
 def _token_reach(arch: Arch, cores: int) -> int:
-    """How many neighbours of `cores` have tokens enough for each other, in equal sets; 0: all do.
-
-    Half of the tokens are for the engines of a core, unless hardware keeps these in order.
-    """
-    tokens = arch.front_end.tokens // (2 if arch.front_end.sync == "tokens" else 1)
-    most = max(1, tokens // TOKENS)
+    """How many neighbours of `cores` have tokens for each other, in equal sets; 0: all have."""
+    most = arch.token_peers
     return 0 if 1 < cores <= most else -(-cores // -(-cores // most))
 
 
@@ -306,7 +299,7 @@ def between_cores(arch: Arch) -> str | None:
 def meets_at_barriers(arch: Arch) -> bool:
     """Whether cores that hand each other parts wait at barriers, as they have too few tokens for
     each other beside those of their engines."""
-    return TOKENS * arch.core_count > arch.front_end.tokens // 4
+    return PEER_TOKENS * arch.core_count > arch.front_end.tokens // 4
 
 
 def copies_of(arch: Arch, engine: str, one: Handover) -> tuple[tuple[int, ...], ...]:

@@ -25,6 +25,8 @@ Field = tuple[str, ...]
 """Names on the way from a machine to one of its fields."""
 _ABSENT = "absent"
 _CLOSED: Field = ("closed",)
+_WORKED_OUT = frozenset({"token_peers"})
+"""What is noted by its own value, not by the fields that it is worked out of."""
 
 
 class TrackedArch:
@@ -99,9 +101,9 @@ class _TrackedView:
 
     def __getattr__(self, name: str) -> Any:
         kind = self.__class__
-        if name in kind.model_fields:
+        if name in kind.model_fields or name in _WORKED_OUT:
             found = self._note(name)
-        else:  # what is worked out of fields is worked out of what the view shows
+        else:  # what else is worked out of fields is worked out of what the view shows
             known = getattr(kind, name)
             if isinstance(known, property):
                 assert known.fget is not None

@@ -110,6 +110,10 @@ class Best:
     """Whether the schedules of its groups are those that were quickest as simulated."""
     early: bool = False
     """Whether one plan says when the loads of all groups begin."""
+    same: tuple[Stages, ...] = ()
+    """Other passes that give this program."""
+    quick: tuple[tuple[Stages, int], ...] = ()
+    """Other passes, and the cycles of the program that whoever asks for these alone gets."""
 
     @property
     def partition(self) -> str:
@@ -160,7 +164,12 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
                 break
             found = best
     verify(found.result.program, wanted.arch)
-    return replace(found, tried=tuple(map(_simulated_program, run)))
+    quick = tuple(
+        (stages, each.cycles)
+        for each in run[: len(made)] if not _moves(each, wanted)
+        for stages in (each.options.stages, *each.same) if not stages.judge.candidates
+    )  # fmt: skip
+    return replace(found, tried=tuple(map(_simulated_program, run)), quick=quick)
 
 
 def _moves(made: Best, wanted: Wanted) -> bool:
@@ -222,7 +231,14 @@ def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
 
 
 class _Hopeless(Exception):
-    """A way to compile whose estimate is too far above the best, or that makes a known program."""
+    """A way to compile whose estimate is too far above the best."""
+
+
+class _Known(Exception):
+    """A way to compile that makes a program that was made before; its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 def _promising(wanted: Wanted) -> list[Best]:
@@ -238,19 +254,24 @@ def _promising(wanted: Wanted) -> list[Best]:
     trees: list[Tree] = []
 
     def observe(stage: str, steps: Any) -> None:
-        if stage == "layout" and (_estimated(steps) > highest or _tree(steps) in trees):
-            raise _Hopeless
+        if stage == "layout":
+            if _estimated(steps) > highest:
+                raise _Hopeless
+            _refuse_known(_tree(steps), trees)
 
     for options in _option_variants(wanted):
         try:
             found = _compiled(wanted, options, wanted.arch, observe, known)
+            _refuse_known(found.result.program.cores, [each.result.program.cores for each in made])
         except CompilerError as why:
             refusals.append(why)
             continue
         except _Hopeless:
             continue
-        if any(found.result.program.cores == each.result.program.cores for each in made):
-            continue  # it takes as long
+        except _Known as first:
+            other = made[first.number]
+            made[first.number] = replace(other, same=(*other.same, options.stages))
+            continue
         made.append(found)
         assert found.result.search is not None
         known = found.result.search.costs
@@ -261,6 +282,11 @@ def _promising(wanted: Wanted) -> list[Best]:
     if not made:
         raise refusals[0]
     return made
+
+
+def _refuse_known(made: object, before: list[Any]) -> None:
+    if made in before:
+        raise _Known(before.index(made))
 
 
 def _estimated(steps: Iterable[Step]) -> float:

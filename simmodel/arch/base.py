@@ -56,7 +56,7 @@ CHAINS: tuple[str, ...] = get_args(Chain)
 """Pairs of functions, the first of which hands its result to the second within the engine."""
 ENTRIES = 256
 """Of a table of 8-bit numbers: one for each byte."""
-NO_DELAY = Delay(0, True)
+NO_DELAY = Delay(0.0, True)
 
 
 Roles = Annotated[

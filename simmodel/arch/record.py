@@ -461,6 +461,10 @@ class Host(FrozenModel):
     inputs; of several in flight it prepares one while others run."""
 
 
+PEER_TOKENS = 2
+"""That each core takes to share a load: its part is there, and it has room for the others'."""
+
+
 class Arch(FrozenModel):
     """One candidate machine."""
 
@@ -501,6 +505,13 @@ class Arch(FrozenModel):
     def core_count(self) -> int:
         """Cores on the chip."""
         return self.clusters * self.cores
+
+    @property
+    def token_peers(self) -> int:
+        """Cores with tokens enough for each other, at most all. Half of the tokens are for the
+        engines of a core, unless hardware keeps these in order."""
+        tokens = self.front_end.tokens // (2 if self.front_end.sync == "tokens" else 1)
+        return min(self.core_count, max(1, tokens // PEER_TOKENS))
 
     @property
     def dram_peak(self) -> float:

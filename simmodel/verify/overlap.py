@@ -366,17 +366,25 @@ def _group_pairs(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
 def conflicts(line: Timeline, table: Accesses, clocks: Clocks) -> tuple[Ints, Ints]:
     """Edges (target, source) that an interlock enforces: conflicts of one core in program order.
 
-    For each access only the latest conflicting one of each other queue: it stands for the rest.
-    What `clocks` (of barriers) orders as a whole needs no edge.
+    For each access only the latest conflicting one of each other queue, or of each access only the
+    first behind it: the order within queues implies the rest. Of two groups the smaller one asks,
+    as many small ones face one that is large. What `clocks` (of barriers) orders as a whole needs
+    no edge.
     """
     found = rivalries(line, table, clocks, of_one_core=True)
-    both = np.concatenate([found.first, found.second])
-    others = np.concatenate([found.second, found.first])
-    asker, group = found.askers(both, others)
+    behind = np.concatenate([found.first, found.second])
+    ahead = np.concatenate([found.second, found.first])
+    sizes = np.diff(found.bounds)
+    fewer = sizes[behind] < sizes[ahead]
+    asker, group = found.askers(behind[fewer], ahead[fewer])
     target = found.occurrence[asker]
     following, _ = found.next_at(group, target, found.occurrence)
     earlier = following > found.bounds[group]
     target, source = target[earlier], found.occurrence[following[earlier] - 1]
+    asker, group = found.askers(ahead[~fewer], behind[~fewer])
+    first, exists = found.next_at(group, found.occurrence[asker], found.occurrence)
+    target = np.concatenate([target, found.occurrence[first[exists]]])
+    source = np.concatenate([source, found.occurrence[asker[exists]]])
     queues, total = max(len(line.queues), 1), max(len(line.site), 1)
     # Single numbers are sorted fast.
     pairs = np.sort((target * queues + line.queue[source]) * total + source)

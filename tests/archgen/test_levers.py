@@ -42,9 +42,9 @@ def variant(fields: Fields) -> Arch:
 
 
 def found(
-    arch: Arch, network: str | Path, tools: Toolchain = STANDARD
+    arch: Arch, network: str | Path, tools: Toolchain = STANDARD, effort: int = 0
 ) -> tuple[Study, list[Lever], Account]:
-    made = study([arch], [str(network)], effort=0, verify=False, levers=True, executor="here",
+    made = study([arch], [str(network)], effort=effort, verify=False, levers=True, executor="here",
                  tools=tools)  # fmt: skip
     own = account(views(made)[0], made.outcomes[0])
     return made, levers(arch, [own])[0], own
@@ -197,6 +197,25 @@ def test_what_takes_another_program_gets_one(tmp_path: Path) -> None:
     _, _, after = found(native, network)
     assert depthwise.way == ANEW
     assert depthwise.gain == 1 - after.cycles / own.cycles, "both at the least effort"
+
+
+def test_a_machine_is_not_compiled_for_again_to_be_compared_with_another(tmp_path: Path) -> None:
+    network, asked = saved(tmp_path, "Conv-depthwise", (1, 64, 32, 32)), list[Arch]()
+
+    def compiled(request: Request) -> Compiled:
+        asked.append(request.arch)
+        return STANDARD.compile(request)
+
+    arch = variant(DENSE | {"matrix.cols": 8, "matrix.depth": 8})
+    quick, thorough = (
+        {str(lever.fields): lever.gain for lever in changes if lever.way == ANEW}
+        for _, changes, _ in (
+            found(arch, network),
+            found(arch, network, replace(STANDARD, compile=compiled), effort=1),
+        )
+    )
+    assert asked.count(arch) == 1 and len(asked) > 1
+    assert thorough == {fields: quick[fields] for fields in thorough}
 
 
 @pytest.mark.parametrize("said", [{"plots": False}, {"levers": False}])

@@ -14,6 +14,7 @@ from machines import NAMED, machine, machines
 from networks import Net
 from pydantic import ValidationError
 
+from archgen.schema import rewritten
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.decisions.cache import Decisions
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -134,6 +135,19 @@ def test_a_change_of_any_field_that_changes_a_schedule_is_noticed() -> None:
     served = {name for name, found in fields.items() if found}
     assert {"front_end.queue_depth", "host.compute"} <= served
     assert not served & {"memories.dram.bandwidth", "matrix.rows", "cores"}
+
+
+@pytest.mark.parametrize(("cores", "tokens", "found"), [(1, 8, 1), (2, 8, 1), (4, 8, 0)])
+def test_tokens_beyond_those_for_all_cores_decide_nothing(
+    cores: int, tokens: int, found: int
+) -> None:
+    few = machine(cores=cores, tokens=tokens)
+    more = rewritten.changed(few, {"front_end.tokens": 2 * tokens})
+    assert more is not None  # spelled and read again, like each lever of a report
+    decisions = Decisions()
+    program(few, decisions)
+    assert program(more, decisions) == program(more)
+    assert decisions.found == found
 
 
 @given(st.lists(st.one_of(machines(), st.sampled_from(list(NAMED.values()))), max_size=3))
