@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -148,9 +147,8 @@ class Hazards:
         return f"operands of {origins}"
 
 
-Marks = dict["Engine", deque[tuple[int, int, Hazards]]]
-"""By engine, in order of issue: lowest byte, one past the highest, and whose they are. An engine
-ends its instructions in that order."""
+Marks = list[tuple[int, int, Hazards]]
+"""Lowest byte, one past the highest, and whose they are."""
 
 
 class Scoreboard:
@@ -165,27 +163,25 @@ class Scoreboard:
         """Note an instruction and find everyone in flight on another engine that is in its way."""
         self._issued += 1
         hazards, engine = Hazards(work, occurrence, self._issued), work.engine
-        pending, every = hazards.pending, self._marks
+        pending = hazards.pending
         assert work.spans_at is not None
         for written, spans in enumerate(work.spans_at(occurrence)):
             for memory, low, high in spans:
-                both = every.get(memory)
-                if both is None:
-                    both = every[memory] = {}, {}
-                for marks in both if written else both[:1]:
-                    for other, flying in marks.items():
-                        while flying and flying[0][2].ended:
-                            flying.popleft()
-                        if other is not engine:
-                            for start, end, before in flying:
-                                if low < end and start < high:
-                                    pending[before] = None
-                own = both[1 - written].get(engine)
-                if own is None:
-                    own = both[1 - written][engine] = deque()
-                own.append((low, high, hazards))
-        for before in pending:
-            before.behind.append(hazards)
+                marks = self._marks.get(memory)
+                if marks is None:
+                    marks = self._marks[memory] = [], []
+                for marked in marks[: 1 + written]:
+                    gone = 0
+                    for start, end, other in marked:
+                        if other.ended:
+                            gone += 1
+                        elif low < end and start < high and other.work.engine is not engine:
+                            pending[other] = None
+                    if gone > len(marked) // 2:
+                        marked[:] = [mark for mark in marked if not mark[2].ended]
+                marks[1 - written].append((low, high, hazards))
+        for other in pending:
+            other.behind.append(hazards)
         return hazards
 
     def replace(self, flying: list[Hazards]) -> None:
@@ -195,9 +191,8 @@ class Scoreboard:
             assert hazards.work.spans_at is not None
             for written, spans in enumerate(hazards.work.spans_at(hazards.occurrence)):
                 for memory, low, high in spans:
-                    marks = self._marks.setdefault(memory, ({}, {}))[1 - written]
-                    own = marks.setdefault(hazards.work.engine, deque())
-                    own.append((low, high, hazards))
+                    marks = self._marks.setdefault(memory, ([], []))
+                    marks[1 - written].append((low, high, hazards))
 
 
 # A burst: n instructions of one site, issued one after another, as one entry of the queue.
