@@ -35,6 +35,10 @@ from simmodel.isa.copy import link_latency
 
 TOKENS = 2
 """That each core takes: its part is there, and it has room for the others'."""
+EARLY = 3
+"""Slots of a buffer from which on cores may load their parts of what is passed on through shared
+memory one load ahead: one slot is worked on, one is filled by others' parts, and one by their
+own."""
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,28 @@ A `SoftwarePipeline` is the kernel: the atoms of the body with the iterations th
 The order comes from a clock with unlimited queues: what starts first is issued first. Nothing
 changes within a lane of an engine, so only tokens (`plays`) and, where the hardware interlocks,
 operands restrict it.
+
+Where cores pass on what they load through several places in shared memory, a core may load its own
+part of the next load between others' parts of this one, which it has to wait for (`ahead_of_fetches`):
+
+    load own v, store it, fetch others' v  ->  fetch below v, load own v + 1, store it, fetch above v
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 from compiler.codegen.issue_order.access import Accesses, meet
 from compiler.codegen.issue_order.clock import IssueClock, issued_by
 from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
-from simmodel.isa import Item, Loop
-from simmodel.isa.region import replace
+from simmodel.isa import Copy, Item, Loop
+from simmodel.isa.region import cached_property, replace
 
 Entry = tuple[int, int]
 """Index into the body, and iterations ahead."""
@@ -55,13 +61,15 @@ class SoftwarePipeline:
                 if 0 <= turn + shift < count:
                     yield index, turn + shift
 
-    def keeps_lanes(self, body: Sequence[IssueUnit]) -> bool:
-        """Whether every engine sees the atoms of each of its lanes in their old order."""
+    def keeps_lanes(self, body: Sequence[IssueUnit], apart: Collection[int] = ()) -> bool:
+        """Whether every engine sees the atoms of each of its lanes in their old order; those that
+        are `apart` have a lane of their own."""
         place = {index: (-shift, at) for at, (index, shift) in enumerate(self.entries)}
         last: dict[str, tuple[int, int]] = {}
         first: dict[str, tuple[int, int]] = {}
         for index, atom in enumerate(body):
-            for lane in atom.cost.lanes:
+            for name in atom.cost.lanes:
+                lane = f"{name}+apart" if index in apart else name
                 if lane in last and place[index] <= last[lane]:
                     return False
                 last[lane] = place[index]
@@ -141,7 +149,82 @@ class LoopOrder:
                 schedule = self._schedule(times, period, ahead, behind)
                 if schedule.keeps_lanes(self.body):
                     found[schedule] = None
-        return list(found)
+        early = (self._ahead_of_fetches(schedule) for schedule in found)
+        return [*found, *dict.fromkeys(schedule for schedule in early if schedule is not None)]
+
+    @cached_property
+    def _fetches(self) -> dict[int, list[int]]:
+        """Loads of own parts -> the loads that fetch others' parts to the same buffer."""
+        fetches = [index for index, atom in enumerate(self.body) if atom.cost.fetch]
+        found = dict[int, list[int]]()
+        for index, atom in enumerate(self.body) if fetches else ():
+            if isinstance(own := atom.item, Copy) and own.notifies and own.src.memory in OFF_CHIP:
+                found[index] = [other for other in fetches if self._in_one_slot(own, other)]
+        return {own: others for own, others in found.items() if others}
+
+    def _in_one_slot(self, own: Copy, other: int) -> bool:
+        fetch = self.body[other].item
+        assert isinstance(fetch, Copy)
+        mine, its = own.dst.address, fetch.dst.address
+        return its.ring == mine.ring is not None and abs(mine.base - its.base) < its.ring.pitch
+
+    def _ahead_of_fetches(self, schedule: SoftwarePipeline) -> SoftwarePipeline | None:
+        """`schedule`, where each core loads its parts and stores them for the others an iteration
+        before it fetches theirs, at its own place between these; None: it does so nowhere, or what
+        tokens say would change."""
+        entries = list(schedule.entries)
+        for own, fetches in self._fetches.items():
+            part = self.body[own].item
+            assert isinstance(part, Copy)
+            stores = [
+                index
+                for index, atom in enumerate(self.body)
+                if isinstance(atom.item, Copy) and atom.item.src == part.dst
+            ]
+            taken = {own, *stores}
+            entries = [entry for entry in entries if entry[0] not in taken]
+            at = {index: place for place, (index, _) in enumerate(entries)}
+            below = [f for f in fetches if _begin(self.body[f]) < part.dst.address.base]
+            place, last = at[fetches[0]], fetches[0]
+            if below:
+                place, last = at[below[-1]] + 1, below[-1]
+            shift = entries[at[last]][1] + 1
+            entries[place:place] = [(index, shift) for index in (own, *stores)]
+        least = min(shift for _, shift in entries)
+        made = SoftwarePipeline(tuple((index, shift - least) for index, shift in entries))
+        return made if self._fetches and self._may_run_ahead(made) else None
+
+    def _may_run_ahead(self, schedule: SoftwarePipeline) -> bool:
+        """Whether loads go ahead of fetches alone that touch other bytes, and use other tokens."""
+        apart = {index for fetches in self._fetches.values() for index in fetches}
+        if not schedule.keeps_lanes(self.body, apart):
+            return False
+        place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
+        engines = {engine for index in apart for engine in self.body[index].cost.engines}
+        for other, atom in enumerate(self.body):
+            if other in apart or not engines & {*atom.cost.engines}:
+                continue
+            for fetch, by in product(sorted(apart), range(-schedule.ahead, schedule.ahead + 1)):
+                turn, at = place[other]
+                before, now = (by, other) < (0, fetch), (by + turn, at) < place[fetch]
+                if before and not now:
+                    return False
+                if now and not before and not self._independent(other, fetch, by):
+                    return False
+        return True
+
+    def _independent(self, own: int, fetch: int, by: int) -> bool:
+        """Whether the load of an own part, `by` iterations later, has no byte and no token in
+        common with a fetch."""
+        if own not in self._fetches:
+            return False
+        one, two = self.body[own], self.body[fetch]
+        names, others = (
+            {name for name, _ in (*atom.cost.waits, *atom.cost.signals)} for atom in (one, two)
+        )
+        name, counts = self.loop.variable, {**self.loops, self.loop.variable: self.loop.count - by}
+        later = [access.later(name, by) for access in one.accesses]
+        return not names & others and not meet(later, two.accesses, counts)
 
     def _steady(self) -> tuple[list[int], int, int]:
         """With unlimited queues: starts in a late iteration, its period, the end of all played."""
@@ -248,3 +331,9 @@ class LoopOrder:
                 found = meet(later, other.accesses, counts)
             self._met[one, two, by] = found
         return found
+
+
+def _begin(atom: IssueUnit) -> int:
+    """First byte of what a copy writes, in the first slot."""
+    assert isinstance(atom.item, Copy)
+    return atom.item.dst.address.base
