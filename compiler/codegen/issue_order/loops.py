@@ -92,6 +92,15 @@ class LoopOrder:
     _met: dict[tuple[int, int, int], bool] = field(default_factory=dict)
 
     def best(self, distance: int) -> SoftwarePipeline:
+        """The schedule that the coarse clock likes best, with own parts ahead of fetches where that
+        is possible: the clock does not see that cores want DRAM one after another then."""
+        return self._ahead_of_fetches(self._by_clock(distance))
+
+    def _fits(self, schedule: SoftwarePipeline) -> bool:
+        size = sum(atom.cost.size for atom in self.body)
+        return schedule.ahead < self.loop.count and schedule.ahead * size <= GROWTH
+
+    def _by_clock(self, distance: int) -> SoftwarePipeline:
         """The schedule that the coarse clock likes best.
 
         Every further copy of the body has to pay: 1 / `PAYS` of the time of the iterations played.
@@ -102,10 +111,8 @@ class LoopOrder:
         starts, period, bound = self._steady()
         if (cycles - bound) * PAYS <= cycles:
             return choice
-        size = sum(atom.cost.size for atom in self.body)
         for schedule in self._candidates(starts, period, distance):
-            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= GROWTH
-            if schedule == plain or not fits or not self.legal(schedule):
+            if schedule == plain or not self._fits(schedule) or not self.legal(schedule):
                 continue
             more = schedule.ahead * cycles
             end, pace = self._played(schedule, (least - more) / PAYS)
@@ -149,74 +156,106 @@ class LoopOrder:
                 schedule = self._schedule(times, period, ahead, behind)
                 if schedule.keeps_lanes(self.body):
                     found[schedule] = None
-        early = (self._ahead_of_fetches(schedule) for schedule in found)
-        return [*found, *dict.fromkeys(schedule for schedule in early if schedule is not None)]
+        return list(found)
 
     @cached_property
-    def _fetches(self) -> dict[int, list[int]]:
-        """Loads of own parts -> the loads that fetch others' parts to the same buffer."""
-        fetches = [index for index, atom in enumerate(self.body) if atom.cost.fetch]
+    def _owns(self) -> dict[int, list[int]]:
+        """Loads of own parts -> their stores for others."""
+        if not self._fetches:
+            return {}
         found = dict[int, list[int]]()
-        for index, atom in enumerate(self.body) if fetches else ():
-            if isinstance(own := atom.item, Copy) and own.notifies and own.src.memory in OFF_CHIP:
-                found[index] = [other for other in fetches if self._in_one_slot(own, other)]
-        return {own: others for own, others in found.items() if others}
+        for index, atom in enumerate(self.body):
+            own = atom.item
+            if isinstance(own, Copy) and own.notifies and own.src.memory in OFF_CHIP:
+                found[index] = [
+                    other
+                    for other in range(index + 1, len(self.body))
+                    if isinstance(store := self.body[other].item, Copy) and store.src == own.dst
+                ][:1]
+        return found
 
-    def _in_one_slot(self, own: Copy, other: int) -> bool:
-        fetch = self.body[other].item
-        assert isinstance(fetch, Copy)
-        mine, its = own.dst.address, fetch.dst.address
-        return its.ring == mine.ring is not None and abs(mine.base - its.base) < its.ring.pitch
+    @cached_property
+    def _fetches(self) -> list[int]:
+        """Loads that fetch others' parts."""
+        return [index for index, atom in enumerate(self.body) if atom.cost.fetch]
 
-    def _ahead_of_fetches(self, schedule: SoftwarePipeline) -> SoftwarePipeline | None:
-        """`schedule`, where each core loads its parts and stores them for the others an iteration
-        before it fetches theirs, at its own place between these; None: it does so nowhere, or what
-        tokens say would change."""
-        entries = list(schedule.entries)
-        for own, fetches in self._fetches.items():
-            part = self.body[own].item
-            assert isinstance(part, Copy)
-            stores = [
-                index
-                for index, atom in enumerate(self.body)
-                if isinstance(atom.item, Copy) and atom.item.src == part.dst
-            ]
-            taken = {own, *stores}
-            entries = [entry for entry in entries if entry[0] not in taken]
-            at = {index: place for place, (index, _) in enumerate(entries)}
-            below = [f for f in fetches if _begin(self.body[f]) < part.dst.address.base]
-            place, last = at[fetches[0]], fetches[0]
-            if below:
-                place, last = at[below[-1]] + 1, below[-1]
-            shift = entries[at[last]][1] + 1
-            entries[place:place] = [(index, shift) for index in (own, *stores)]
-        least = min(shift for _, shift in entries)
-        made = SoftwarePipeline(tuple((index, shift - least) for index, shift in entries))
-        return made if self._fetches and self._may_run_ahead(made) else None
+    def _ahead_of_fetches(self, schedule: SoftwarePipeline) -> SoftwarePipeline:
+        """`schedule`, where each core loads its parts and stores them for the others before it has
+        fetched theirs of the load before, at its own place between these, wherever that may be."""
+        for own, stores in self._owns.items():
+            made = self._own_ahead(schedule, own, stores)
+            if made is not None and self._fits(made) and self._may_run_ahead(made):
+                schedule = made
+        return schedule
+
+    def _own_ahead(
+        self, schedule: SoftwarePipeline, own: int, stores: Sequence[int]
+    ) -> SoftwarePipeline | None:
+        """`schedule` with one part and its store ahead of fetches of the load before."""
+        before = [index for index, _ in schedule.entries]
+        at = before.index(own)
+        taken = {own, *stores}
+        # What stands before it in the kernel, or else at the end of the kernel before.
+        around, wraps = before[:at], False
+        if not any(self._one_buffer(own, index) for index in around):
+            around, wraps = before[at + 1 :], True
+        fetches = list[int]()
+        for index in reversed(around):
+            if self._one_buffer(own, index):
+                if index not in self._fetches:
+                    break
+                fetches.append(index)
+            elif isinstance(self.body[index].item, Loop) and self._loads(index):
+                break
+        if not fetches:
+            return None
+        begin = _begin(self.body[own])
+        below = [index for index in fetches if _begin(self.body[index]) < begin]
+        rest = [entry for entry in schedule.entries if entry[0] not in taken]
+        places = {index: place for place, (index, _) in enumerate(rest)}
+        place = places[below[0]] + 1 if below else places[fetches[-1]]
+        shifts = dict(schedule.entries)
+        rest[place:place] = [(index, shifts[index] + wraps) for index in (own, *stores)]
+        least = min(shift for _, shift in rest)
+        entries = tuple((index, shift - least) for index, shift in rest)
+        return replace(schedule, entries=entries)
+
+    def _loads(self, index: int) -> bool:
+        """Whether an atom works on an engine of the fetches."""
+        engines = {engine for fetch in self._fetches for engine in self.body[fetch].cost.engines}
+        return bool(engines & {*self.body[index].cost.engines})
+
+    def _one_buffer(self, own: int, other: int) -> bool:
+        """Whether another load of a part, own or fetched, is to the same buffer."""
+        one, two = self.body[own].item, self.body[other].item
+        if not (other in self._owns or other in self._fetches):
+            return False
+        assert isinstance(one, Copy)
+        assert isinstance(two, Copy)
+        mine, its = one.dst.address, two.dst.address
+        if mine.ring is None or its.ring is None or mine.ring.pitch != its.ring.pitch:
+            return False
+        return abs(mine.base - its.base) < mine.ring.pitch
 
     def _may_run_ahead(self, schedule: SoftwarePipeline) -> bool:
-        """Whether loads go ahead of fetches alone that touch other bytes, and use other tokens."""
-        apart = {index for fetches in self._fetches.values() for index in fetches}
-        if not schedule.keeps_lanes(self.body, apart):
+        """Whether own parts alone go ahead of fetches, which touch other bytes and use other
+        tokens."""
+        if not schedule.keeps_lanes(self.body, self._fetches) or not self.legal(schedule):
             return False
         place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
-        engines = {engine for index in apart for engine in self.body[index].cost.engines}
-        for other, atom in enumerate(self.body):
-            if other in apart or not engines & {*atom.cost.engines}:
-                continue
-            for fetch, by in product(sorted(apart), range(-schedule.ahead, schedule.ahead + 1)):
-                turn, at = place[other]
-                before, now = (by, other) < (0, fetch), (by + turn, at) < place[fetch]
-                if before and not now:
-                    return False
-                if now and not before and not self._independent(other, fetch, by):
-                    return False
+        loads = [index for index in place if index not in self._fetches and self._loads(index)]
+        turns = range(-schedule.ahead, schedule.ahead + 1)
+        for other, fetch, by in product(loads, self._fetches, turns):
+            turn, at = place[other]
+            before, now = (by, other) < (0, fetch), (by + turn, at) < place[fetch]
+            if before != now and (before or not self._independent(other, fetch, by)):
+                return False
         return True
 
     def _independent(self, own: int, fetch: int, by: int) -> bool:
         """Whether the load of an own part, `by` iterations later, has no byte and no token in
         common with a fetch."""
-        if own not in self._fetches:
+        if own not in self._owns:
             return False
         one, two = self.body[own], self.body[fetch]
         names, others = (
