@@ -9,10 +9,10 @@ The order comes from a clock with unlimited queues: what starts first is issued 
 changes within a lane of an engine, so only tokens (`plays`) and, where the hardware interlocks,
 operands restrict it.
 
-Where cores pass on what they load through several places in shared memory, a core may load its own
-part of the next load between others' parts of this one, which it has to wait for (`ahead_of_fetches`):
+Where cores pass on what they load through several places in shared memory, a core loads its own
+part of the next tile amid others' parts of this one, which it may have to wait for:
 
-    load own v, store it, fetch others' v  ->  fetch below v, load own v + 1, store it, fetch above v
+    load own v, store it, fetch v  ->  fetch v below own, load own v + 1, store it, fetch v above
 """
 
 from __future__ import annotations

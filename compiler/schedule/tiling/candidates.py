@@ -61,7 +61,8 @@ def choices(problem: TilingProblem) -> TileSizes:
     depth = None if stays_whole(problem.layer) else deep
     orders = 1 + (problem.loads_input or problem.loads_weights or len(problem.others) > 0)
     lines = problem.extent(problem.rows)
-    return _combined(extents, lines, wide, depth, (orders, 1 + problem.may_be_early), found.y is None)
+    ways = orders, 1 + problem.may_be_early
+    return _combined(extents, lines, wide, depth, ways, found.y is None)
 
 
 @lru_cache(4096)
