@@ -29,6 +29,7 @@ from compiler.context import (
 from compiler.decisions.cache import Decisions, decision_of
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit, GroupCosts
+from compiler.decisions.tails import cut_tails as without_tails
 from compiler.decisions.text.apply import apply_tree
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
@@ -102,7 +103,7 @@ def compile_model(
     else:
         before, calls = lower_for_target(model, ctx)
         graph = assign_layouts((before, calls), ctx)
-    layers = bind(fuse_tails(graph, ctx), ctx)
+    layers = cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx)
     schedule, code = schedule_and_emit(layers, ctx)
     on_host = (step for step in before.steps if isinstance(step, HostNode))
     host = tuple(step for step in on_host if step.pick is None)
@@ -189,6 +190,13 @@ def bind(network: Network[Layer], ctx: Context) -> Network[Layer]:
     """Every operator with its engine."""
     parts = ctx.observed("bind", ctx.stages.bind.apply(network.parts, ctx.arch))
     return replace(network, parts=parts)
+
+
+def cut_tails(network: Network[Layer], ctx: Context) -> Network[Layer]:
+    """Layers without tails that cost more than they save, unless a schedule is given."""
+    if ctx.options.tree is not None or not ctx.stages.fuse.tails:
+        return network
+    return replace(network, parts=ctx.observed("cut-tails", without_tails(network.parts, ctx.costs)))
 
 
 # Layers become groups with schedules and addresses, and these a program.
