@@ -19,7 +19,7 @@ passed on from there. Where cores have nothing between them but a memory that al
 its part there and copies the others' parts from there:
 
     core 0                                    core 1
-    for t: w t, first half; notify free@0     for t: w t, second half; notify free@1
+    for t: notify free@0; w t, first half     for t: notify free@1; w t, second half
            wait free@1; store it to shared           wait free@0; store it to shared
            notify full@0                             notify full@1
            wait full@1; the second half              wait full@0; the first half
@@ -380,8 +380,8 @@ class _CoreSharing:
             own, axis = parts.own[self.number], parts.axis
             there = parts.staged(base, share.pitch)
             low, high = parts.spans[self.number]
-            last = self._meeting(way.last, step)
-            begun = replace(own, **last.telling("free", others))
+            last, fetch = self._meeting(way.last, step), self._meeting(way.fetch, step)
+            begun = fetch.sync(**fetch.telling("free", others))
             mine = Copy(
                 engine=way.last, origin=step.origin, src=own.dst,
                 dst=there.cut(axis, "", low, high - low),
@@ -391,7 +391,7 @@ class _CoreSharing:
                 *legal_copy(mine, self.means.arch, names),
                 last.sync(**last.telling("full", others)),
             ]
-            fetch, number = self._meeting(way.fetch, step), self.number
+            number = self.number
             below, above = ([c for c in others if (c > number) is up] for up in (False, True))
             for start, end, givers in ((0, low, below), (high, there.shape[axis], above)):
                 if start < end:
@@ -401,7 +401,7 @@ class _CoreSharing:
                     theirs = Copy(engine=way.fetch, origin=step.origin, src=src, dst=dst)
                     fetches.append(fetch.sync(**fetch.awaiting("full", givers)))
                     fetches += legal_copy(theirs, self.means.arch, names)
-            step = replace(step, items=(*step.items[:-1], begun))
+            step = replace(step, items=(*step.items[:-1], begun, own))
         yield step
         read = tuple(use._replace(write=False) for use in step.uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}

@@ -203,7 +203,9 @@ class Path:
         pays = (alike > 1) & (times == 1) & way.holds(size, self.cores, alike)
         pays = pays & way.pays(alone.cycles, part, passing, fetching)
         if np.any(self.early) and way.staged:
-            part = once + np.where(self.early, own, np.maximum(own, far)) / alike
+            # Of cores that load alike, two want DRAM at a time: one early in a load, one late.
+            fewer = np.where(self.early, np.minimum(2 / alike, 1), 1)
+            part = once + np.maximum(own, far * fewer) / alike
         cycles = np.where(pays, part + passing + fetching, alone.cycles)
         moved = np.where(pays, alone.bytes / alike, alone.bytes)
         staged = np.where(pays, size, 0.0) if way.staged else 0.0

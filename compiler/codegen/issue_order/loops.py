@@ -28,7 +28,7 @@ from compiler.codegen.issue_order.clock import IssueClock, issued_by
 from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, Item, Loop
+from simmodel.isa import Copy, Item, Loop, Sync
 from simmodel.isa.region import cached_property, replace
 
 Entry = tuple[int, int]
@@ -159,19 +159,22 @@ class LoopOrder:
         return list(found)
 
     @cached_property
-    def _owns(self) -> dict[int, list[int]]:
-        """Loads of own parts -> their stores for others."""
-        if not self._fetches:
-            return {}
-        found = dict[int, list[int]]()
-        for index, atom in enumerate(self.body):
+    def _owns(self) -> dict[int, tuple[int, ...]]:
+        """Loads of own parts -> all that goes with them: the word ahead that there is room for
+        others', the load, and the store for others."""
+        found = dict[int, tuple[int, ...]]()
+        word = -1
+        for index, atom in enumerate(self.body if self._fetches else ()):
             own = atom.item
-            if isinstance(own, Copy) and own.notifies and own.src.memory in OFF_CHIP:
-                found[index] = [
+            if isinstance(own, Sync) and own.notifies:
+                word = index
+            elif isinstance(own, Copy) and own.src.memory in OFF_CHIP and word >= 0:
+                behind = (
                     other
                     for other in range(index + 1, len(self.body))
                     if isinstance(store := self.body[other].item, Copy) and store.src == own.dst
-                ][:1]
+                )
+                found[index], word = (word, index, *list(behind)[:1]), -1
         return found
 
     @cached_property
@@ -182,19 +185,17 @@ class LoopOrder:
     def _ahead_of_fetches(self, schedule: SoftwarePipeline) -> SoftwarePipeline:
         """`schedule`, where each core loads its parts and stores them for the others before it has
         fetched theirs of the load before, at its own place between these, wherever that may be."""
-        for own, stores in self._owns.items():
-            made = self._own_ahead(schedule, own, stores)
+        for own in self._owns:
+            made = self._own_ahead(schedule, own)
             if made is not None and self._fits(made) and self._may_run_ahead(made):
                 schedule = made
         return schedule
 
-    def _own_ahead(
-        self, schedule: SoftwarePipeline, own: int, stores: Sequence[int]
-    ) -> SoftwarePipeline | None:
+    def _own_ahead(self, schedule: SoftwarePipeline, own: int) -> SoftwarePipeline | None:
         """`schedule` with one part and its store ahead of fetches of the load before."""
         before = [index for index, _ in schedule.entries]
         at = before.index(own)
-        taken = {own, *stores}
+        taken = self._owns[own]
         # What stands before it in the kernel, or else at the end of the kernel before.
         around, wraps = before[:at], False
         if not any(self._one_buffer(own, index) for index in around):
@@ -215,7 +216,7 @@ class LoopOrder:
         places = {index: place for place, (index, _) in enumerate(rest)}
         place = places[below[0]] + 1 if below else places[fetches[-1]]
         shifts = dict(schedule.entries)
-        rest[place:place] = [(index, shifts[index] + wraps) for index in (own, *stores)]
+        rest[place:place] = [(index, shifts[index] + wraps) for index in taken]
         least = min(shift for _, shift in rest)
         entries = tuple((index, shift - least) for index, shift in rest)
         return replace(schedule, entries=entries)
@@ -255,7 +256,7 @@ class LoopOrder:
     def _independent(self, own: int, fetch: int, by: int) -> bool:
         """Whether the load of an own part, `by` iterations later, has no byte and no token in
         common with a fetch."""
-        if own not in self._owns:
+        if not any(own in taken for taken in self._owns.values()):
             return False
         one, two = self.body[own], self.body[fetch]
         names, others = (
