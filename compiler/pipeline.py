@@ -29,7 +29,7 @@ from compiler.context import (
 from compiler.decisions.cache import Decisions, decision_of
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit, GroupCosts
-from compiler.decisions.tails import cut_tails as without_tails
+from compiler.decisions.tails import without_tails
 from compiler.decisions.text.apply import apply_tree
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
@@ -193,10 +193,10 @@ def bind(network: Network[Layer], ctx: Context) -> Network[Layer]:
 
 
 def cut_tails(network: Network[Layer], ctx: Context) -> Network[Layer]:
-    """Layers without tails that cost more than they save, unless a schedule is given."""
-    if ctx.options.tree is not None or not ctx.stages.fuse.tails:
+    """Layers without tails that cost more than they save; a schedule by hand names its own."""
+    if ctx.options.tree is not None:
         return network
-    return replace(network, parts=ctx.observed("cut-tails", without_tails(network.parts, ctx.costs)))
+    return replace(network, parts=without_tails(network.parts, ctx.costs))
 
 
 # Layers become groups with schedules and addresses, and these a program.

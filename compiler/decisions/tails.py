@@ -8,7 +8,7 @@ whether it shares tiles with other layers is then decided like that of any layer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from compiler.decisions.group_costs import GroupCosts
 from compiler.schedule_ir.group import Group
@@ -20,10 +20,10 @@ WORTH = 1.1
 """A tail is cut off where the layer takes so many times what both take apart."""
 
 
-def cut_tails(
+def without_tails(
     parts: Sequence[Layer | HostNode], costs: GroupCosts
 ) -> tuple[Layer | HostNode, ...]:
-    """`parts`, of which products have no tail that costs more than it saves."""
+    """`parts`, of which no product has a tail that costs more than it saves."""
     found = [
         piece
         for part in parts
@@ -35,23 +35,16 @@ def cut_tails(
     )
 
 
-def _pieces(layer: Layer, costs: GroupCosts) -> Iterator[Layer]:
+def _pieces(layer: Layer, costs: GroupCosts) -> tuple[Layer, ...]:
     at = _first_residual(layer)
     if at is None:
-        yield layer
-        return
+        return (layer,)
     apart = layer.part(0, at), layer.part(at, len(layer.nests) - at)
-    whole, groups = _alone(layer), [_alone(piece) for piece in apart]
+    whole, *groups = (Group((part,), (part.result.name,)) for part in (layer, *apart))
     together = costs.price(whole)
-    if together > WORTH * sum(map(costs.lower_bound, groups)):  # else nothing is to be won
-        if together > WORTH * sum(map(costs.price, groups)):
-            yield from apart
-            return
-    yield layer
-
-
-def _alone(layer: Layer) -> Group:
-    return Group((layer,), (layer.result.name,))
+    if together <= WORTH * sum(map(costs.lower_bound, groups)):  # nothing is to be won
+        return (layer,)
+    return apart if together > WORTH * sum(map(costs.price, groups)) else (layer,)
 
 
 def _first_residual(layer: Layer) -> int | None:

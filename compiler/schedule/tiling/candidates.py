@@ -89,7 +89,7 @@ def _combined(
     ]
     *deep, way = np.ix_([0], *inner)[1:]
     first = (a.reshape(-1, 1, 1, 1) for a in (*around, beside))
-    return TileSizes(*first, *deep, way % ways[0], way >= ways[0])
+    return TileSizes(*first, *deep, way % ways[0], early=way >= ways[0])
 
 
 def stays_whole(layer: Layer) -> bool:
