@@ -187,7 +187,7 @@ class LoopOrder:
         fetched theirs of the load before, at its own place between these, wherever that may be."""
         for own in self._owns:
             made = self._own_ahead(schedule, own)
-            if made is not None and self._fits(made) and self._may_run_ahead(made):
+            if made is not None and self._fits(made) and self.legal(made):
                 schedule = made
         return schedule
 
@@ -241,7 +241,7 @@ class LoopOrder:
     def _may_run_ahead(self, schedule: SoftwarePipeline) -> bool:
         """Whether own parts alone go ahead of fetches, which touch other bytes and use other
         tokens."""
-        if not schedule.keeps_lanes(self.body, self._fetches) or not self.legal(schedule):
+        if not schedule.keeps_lanes(self.body, self._fetches):
             return False
         place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
         loads = [index for index in place if index not in self._fetches and self._loads(index)]
@@ -332,6 +332,8 @@ class LoopOrder:
 
     def legal(self, schedule: SoftwarePipeline) -> bool:
         """Whether `schedule` means the same and cannot deadlock, for every iteration."""
+        if not schedule.keeps_lanes(self.body) and not self._may_run_ahead(schedule):
+            return False
         if self.arch.front_end.sync == "interlock" and not self._swaps_are_independent(schedule):
             return False
         name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
