@@ -87,9 +87,9 @@ def _combined(
         [lines] if lines == 1 else [lines, 1],
         range(math.prod(ways)),
     ]
-    *deep, way = np.ix_([0], *inner)[1:]
-    first = (a.reshape(-1, 1, 1, 1) for a in (*around, beside))
-    return TileSizes(*first, *deep, way % ways[0], early=way >= ways[0])
+    k, i, way = np.ix_([0], *inner)[1:]
+    first, second, third, fourth = (a.reshape(-1, 1, 1, 1) for a in (*around, beside))
+    return TileSizes(first, second, third, fourth, k, i, way % ways[0], way >= ways[0])
 
 
 def stays_whole(layer: Layer) -> bool:
