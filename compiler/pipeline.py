@@ -28,6 +28,7 @@ from compiler.context import (
     unobserved,
 )
 from compiler.decisions.cache import Decisions, decision_of
+from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.decisions.text.apply import apply_tree
@@ -103,7 +104,7 @@ def compile_model(
     else:
         before, calls = lower_for_target(model, ctx)
         graph = assign_layouts((before, calls), ctx)
-    layers = bind(fuse_tails(graph, ctx), ctx)
+    layers = cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx)
     schedule, code = schedule_and_emit(layers, ctx)
     on_host = (step for step in before.steps if isinstance(step, HostNode))
     host = tuple(step for step in on_host if step.pick is None)
@@ -191,6 +192,13 @@ def bind(network: Network[Layer], ctx: Context) -> Network[Layer]:
     """Every operator with its engine."""
     parts = ctx.observed("bind", ctx.stages.bind.apply(network.parts, ctx.arch))
     return replace(network, parts=parts)
+
+
+def cut_tails(network: Network[Layer], ctx: Context) -> Network[Layer]:
+    """Layers without tails that cost more than they save; a schedule by hand names its own."""
+    if ctx.options.tree is not None:
+        return network
+    return replace(network, parts=without_tails(network.parts, ctx.costs))
 
 
 # Layers become groups with schedules and addresses, and these a program.

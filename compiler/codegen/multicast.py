@@ -19,14 +19,17 @@ passed on from there. Where cores have nothing between them but a memory that al
 its part there and copies the others' parts from there:
 
     core 0                                    core 1
-    for t: w t, first half; notify free@0     for t: w t, second half; notify free@1
+    for t: notify free@0; w t, first half     for t: notify free@1; w t, second half
            wait free@1; store it to shared           wait free@0; store it to shared
            notify full@0                             notify full@1
            wait full@1; the second half              wait full@0; the first half
            product t                                 product t
 
 A core that has begun its part of a load has taken all parts of the one before, as one engine copies
-both: so one place in shared memory does for all loads of a buffer.
+both: so one place in shared memory does for all loads of a buffer. A buffer of `EARLY` slots or
+more has as many places there: its parts may be loaded ahead of others' parts of the load before
+(`issue_order.loops`), by some cores early and by others late in a step, so that they do not want
+DRAM all at once.
 
 Within a core tokens or an interlock keep the order, as of any load. What others write is done by no
 instruction of this core, so for the interlock both words to and from them claim the whole buffer.
@@ -42,7 +45,7 @@ from typing import Annotated, Any
 
 from compiler.codegen.legalize import Names, legal_copy, merged
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, instructions
-from compiler.cost.multicast import MulticastRoute, find_multicast_route
+from compiler.cost.multicast import EARLY, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import far_rate
 from compiler.passes import Omittable, Share, Within
 from compiler.schedule.residency.buffer import GRAIN
@@ -125,14 +128,17 @@ class _SplitLoad:
         """Of the target."""
         return self.whole.dst.elements * self.whole.dst.itemsize
 
-    def staged(self, base: int) -> Operand:
-        """The target as it lies in shared memory from `base` on: in the same order, so that what
-        is contiguous is so at both ends, without gaps."""
+    def staged(self, base: int, pitch: int) -> Operand:
+        """The target as it lies in shared memory from `base` on, each slot in a place of its own if
+        these are `pitch` bytes apart: in the same order, so that what is contiguous is so at both
+        ends, without gaps."""
         there = self.whole.dst
         order = sorted(range(len(there.shape)), key=lambda axis: -abs(there.strides[axis]))
         dense = contiguous(tuple(there.shape[axis] for axis in order), there.itemsize)
         strides = tuple(dense[order.index(axis)] for axis in range(len(order)))
-        return replace(there, memory="shared", address=Address(base), strides=strides)
+        ring = there.address.ring
+        address = Address(base, (), replace(ring, pitch=pitch) if ring and pitch else None)
+        return replace(there, memory="shared", address=address, strides=strides)
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,8 @@ class _Share:
     cores: tuple[int, ...]
     stage: Stage = ("", 0)
     """Where parts lie in shared memory on their way."""
+    pitch: int = 0
+    """Bytes between its places there, if it has several."""
 
 
 @dataclass(frozen=True)
@@ -219,11 +227,13 @@ def _shares(
 ) -> dict[str, dict[int, _Share]]:
     """Buffer -> core -> the cores that fill it alike, itself included, where that pays."""
     found: dict[str, dict[int, list[_Standing]]] = {}
+    slots = dict[str, int]()
     for core, tree in enumerate(trees):
         for path, leaf in _steps_with_path(tree, ()):
             buffer = _filled(leaf, means.way)
             if buffer is not None and leaf.items:
                 found.setdefault(buffer, {}).setdefault(core, []).append((path, leaf.items))
+                slots[buffer] = leaf.uses[0].slots
     shares: dict[str, dict[int, _Share]] = {}
     for buffer, by_core in found.items():
         alike: dict[object, list[int]] = {}
@@ -237,28 +247,31 @@ def _shares(
             made = [means.parts(items, tuple(cores)) for _, items in by_core[cores[0]]]
             if any(made):
                 sets[tuple(cores)] = max(parts.bytes for parts in made if parts is not None)
-        for share in _allocate_shares(buffer, sets, means, allot):
+        for share in _allocate_shares(buffer, slots[buffer], sets, means, allot):
             shares.setdefault(buffer, {}).update(dict.fromkeys(share.cores, share))
     return shares
 
 
 def _allocate_shares(
-    buffer: str, sets: Mapping[tuple[int, ...], int], means: _Means, allot: Allot
+    buffer: str, slots: int, sets: Mapping[tuple[int, ...], int], means: _Means, allot: Allot
 ) -> Iterator[_Share]:
-    """What each of `sets` of cores shares of `buffer`, whose bytes are given."""
+    """What each of `sets` of cores shares of `buffer`, whose bytes are given, those of a slot."""
     if not means.way.staged:
         yield from map(_Share, sets)
         return
-    ends: dict[int, int] = {}
-    offsets = {}
-    for cores, size in sets.items():
-        memory = cores[0] // means.way.seen_by
-        offsets[cores] = ends.get(memory, 0)
-        ends[memory] = offsets[cores] - -size // GRAIN * GRAIN
-    stage = allot(buffer, max(ends.values())) if ends else None
-    if stage is not None:
-        name, base = stage
-        yield from (_Share(cores, (name, base + offset)) for cores, offset in offsets.items())
+    for places in dict.fromkeys((slots if slots >= EARLY else 1, 1)):
+        ends: dict[int, int] = {}
+        offsets = {}
+        for cores, size in sets.items():
+            memory, pitch = cores[0] // means.way.seen_by, -(-size // GRAIN) * GRAIN
+            offsets[cores] = ends.get(memory, 0), pitch if places > 1 else 0
+            ends[memory] = offsets[cores][0] + places * pitch
+        stage = allot(buffer, max(ends.values())) if ends else None
+        if stage is not None:
+            name, base = stage
+            for cores, (offset, pitch) in offsets.items():
+                yield _Share(cores, (name, base + offset), pitch)
+            return
 
 
 def _reads_near(items: Sequence[Item], arch: Arch) -> bool:
@@ -364,10 +377,11 @@ class _CoreSharing:
         way, (stage, base) = self.means.way, share.stage
         stores, fetches = [], []  # type: list[Item], list[Item]
         if parts is not None:
-            own, there, axis = parts.own[self.number], parts.staged(base), parts.axis
+            own, axis = parts.own[self.number], parts.axis
+            there = parts.staged(base, share.pitch)
             low, high = parts.spans[self.number]
-            last = self._meeting(way.last, step)
-            begun = replace(own, **last.telling("free", others))
+            last, fetch = self._meeting(way.last, step), self._meeting(way.fetch, step)
+            begun = fetch.sync(**fetch.telling("free", others))
             mine = Copy(
                 engine=way.last, origin=step.origin, src=own.dst,
                 dst=there.cut(axis, "", low, high - low),
@@ -377,16 +391,17 @@ class _CoreSharing:
                 *legal_copy(mine, self.means.arch, names),
                 last.sync(**last.telling("full", others)),
             ]
-            fetch = self._meeting(way.fetch, step)
-            fetches = [fetch.sync(**fetch.awaiting("full", others))]
-            for start, end in ((0, low), (high, there.shape[axis])):
+            number = self.number
+            below, above = ([c for c in others if (c > number) is up] for up in (False, True))
+            for start, end, givers in ((0, low, below), (high, there.shape[axis], above)):
                 if start < end:
                     src, dst = (
                         o.cut(axis, "", start, end - start) for o in (there, parts.whole.dst)
                     )
                     theirs = Copy(engine=way.fetch, origin=step.origin, src=src, dst=dst)
+                    fetches.append(fetch.sync(**fetch.awaiting("full", givers)))
                     fetches += legal_copy(theirs, self.means.arch, names)
-            step = replace(step, items=(*step.items[:-1], begun))
+            step = replace(step, items=(*step.items[:-1], begun, own))
         yield step
         read = tuple(use._replace(write=False) for use in step.uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}

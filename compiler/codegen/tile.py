@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from compiler.codegen.legalize import Names
 from compiler.codegen.nodes import Use
+from compiler.cost.multicast import EARLY
 from compiler.geometry.boxes import (
     Key,
     Needs,
@@ -157,7 +158,7 @@ def slot_address(buffer: TileBuffer, tile: TilePosition) -> Address:
         turn = tile.turns[buffer.level] if buffer.level else tile.outer[-1]
     offset = turn.offset % buffer.slots
     terms = tuple((v, s % buffer.slots) for v, s in turn.terms if s % buffer.slots)
-    if not terms:
+    if not terms and buffer.slots < EARLY:  # of more, places in shared memory follow the slot
         return Address(base + pitch * offset)
     return Address(base, (), Ring(buffer.slots, pitch, offset, terms))
 

@@ -33,6 +33,11 @@ from simmodel.arch.element_types import size_of
 from simmodel.arch.record import PEER_TOKENS, Arch
 from simmodel.isa.copy import link_latency
 
+EARLY = 3
+"""Slots of a buffer from which on cores may load their parts of what is passed on through shared
+memory one load ahead: one slot is worked on, one is filled by others' parts, and one by their
+own."""
+
 
 @dataclass(frozen=True)
 class MulticastRoute:

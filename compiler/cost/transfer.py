@@ -71,11 +71,16 @@ class Path:
     """Cores that load the same."""
     way: MulticastRoute | None = None
     """How they share it."""
+    early: Any = False
+    """Whether each loads its own part while it fetches others' parts of the load before: some
+    cores do so early and others late, so that DRAM serves few at a time."""
 
     @classmethod
-    def load(cls, arch: Arch, cores: Cores, far: str, near: str, alike: Any = 1) -> Path:
+    def load(
+        cls, arch: Arch, cores: Cores, far: str, near: str, alike: Any = 1, early: Any = False
+    ) -> Path:
         """The way of loads that `alike` of `cores` have in common."""
-        return cls(arch, cores.count, far, near, alike=alike, way=cores.way)
+        return cls(arch, cores.count, far, near, alike=alike, way=cores.way, early=early)
 
     @property
     def staged(self) -> bool:
@@ -197,6 +202,10 @@ class Path:
         fetching = way.fetching(size - mine, self.arch, self.cores)
         pays = (alike > 1) & (times == 1) & way.holds(size, self.cores, alike)
         pays = pays & way.pays(alone.cycles, part, passing, fetching)
+        if np.any(self.early) and way.staged:
+            # Of cores that load alike, two want DRAM at a time: one early in a load, one late.
+            fewer = np.where(self.early, np.minimum(2 / alike, 1), 1)
+            part = once + np.maximum(own, far * fewer) / alike
         cycles = np.where(pays, part + passing + fetching, alone.cycles)
         moved = np.where(pays, alone.bytes / alike, alone.bytes)
         staged = np.where(pays, size, 0.0) if way.staged else 0.0

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
+from compiler.cost.multicast import EARLY
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key, Range, Region, keys_of, needs
 from compiler.geometry.tile_trace import TileTrace, TraceCache, largest, trace_parts
@@ -246,9 +247,15 @@ class LayerPlanner(BufferList):
         return self._own(
             name, role_of(self.layer, key, self.arch), self.layer.tensors[key[0]].dtype,
             region.padded, input_strides(self.layer, key, region, self.arch),
-            slots=self.slots if turns > 1 else 1, level=level, key=key,
+            slots=self._slots_of(key) if turns > 1 else 1, level=level, key=key,
             room=int(room_of(self.layer, key, region.padded)),
         )  # fmt: skip
+
+    def _slots_of(self, key: Key) -> int:
+        """Of what is loaded piece by piece."""
+        operands = [operand.tensor for operand in self.layer.head.operands[:2]]
+        early = any(loop.ahead for loop in self.tiled.loops) and key[0] in operands
+        return max(self.slots, EARLY) if early and self.home_of(key[0]) != "shared" else self.slots
 
     def _own(self, *of: Any, **fields: Any) -> TileBuffer:
         """A buffer that is in use while the layer runs."""

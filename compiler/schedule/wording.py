@@ -34,6 +34,7 @@ def loops_text(tiled: Tiled) -> str:
     return (
         ", ".join(
             f"{loop_name(tiled.layer, loop)} {loop.size} of {tiled.extent(loop)}"
+            f"{' ahead' if loop.ahead else ''}"
             for loop in tiled.loops
         )
         or WHOLE

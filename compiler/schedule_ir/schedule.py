@@ -26,6 +26,9 @@ class TileLoop:
     size: int
     """Positions per tile; the last tile may have fewer."""
     reduction: bool = False
+    ahead: bool = False
+    """Of the innermost loop of a product: operands that come from DRAM have `EARLY` slots
+    (`cost.multicast`), so that cores can load their parts of what they share one tile ahead."""
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ def _structure(schedule: Schedule) -> Hashable:
     """What schedules of one structure have in common: all but the sizes of tiles."""
     outer = tuple((loop.axis, loop.rolling) for loop in schedule.loops)
     inner = tuple(
-        (tiled.resident, tuple((loop.dim, loop.reduction) for loop in tiled.loops))
+        (tiled.resident, tuple((loop.dim, loop.reduction, loop.ahead) for loop in tiled.loops))
         for tiled in schedule.layers
     )
     if len(inner) > 1:  # their loops follow from those outside

@@ -41,6 +41,8 @@ class TileSizes:
     """Rows of the kernel; all of them, or one."""
     order: Any
     """0: rows outside columns, 1: inside."""
+    early: Any = False
+    """Whether operands have slots in which cores load their own parts one tile ahead."""
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -60,8 +62,8 @@ class TileSizes:
 
     @property
     def sizes(self) -> tuple[Any, ...]:
-        """All of them, and the order."""
-        return self.b, self.y, self.x, self.n, self.k, self.i, self.order
+        """All of them, the order, and whether own parts are early."""
+        return self.b, self.y, self.x, self.n, self.k, self.i, self.order, self.early
 
     @cached_property
     def pixels(self) -> Any:

@@ -284,6 +284,9 @@ def test_a_load_through_shared_memory_by_hand() -> None:
     assert float(load.cycles) == 20 + 256 + 16 + 48
     assert float(load.busy) == 20 + 256 + 48
     assert float(load.staged) == 4096
+    # Of cores that load their parts early two want DRAM at a time: 8 B/cycle for each.
+    early = Path(arch, 4, "dram", "local", alike=4, way=found, early=True).run(4096)
+    assert float(early.busy) == 20 + 4096 / 4 / 8 + 48
     # What lies in shared memory is there for all.
     near = Path(arch, 4, "shared", "local", alike=4, way=found).run(4096)
     assert float(near.staged) == 0

@@ -18,7 +18,9 @@ from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
 from compiler.codegen.split_loads import SplitLoads
+from compiler.cost.multicast import EARLY
 from compiler.options import Stages
+from compiler.plan.make_plan import MakePlan
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Delay
 from simmodel.execute import execute
@@ -117,12 +119,13 @@ def test_through_shared_memory_each_half_is_stored_for_the_other_core() -> None:
     trees: list[list[Node]] = [[load(1024)], [load(1024)]]
     first, second = ShareLoads().apply(trees, SHARED, Names(), somewhere)
     assert texts(first) == [
-        'copy load dst=local[0x0]:int8[512] src=dram[0x0]:int8[512] notify "free@0" 1 @1',
+        'sync load notify "free@0" 1 @1',
+        "copy load dst=local[0x0]:int8[512] src=dram[0x0]:int8[512]",
         'copy store dst=shared[0x100]:int8[512] src=local[0x0]:int8[512] wait "free@1" 1 '
         'notify "full@0" 1 @1',
         'copy load dst=local[0x200]:int8[512] src=shared[0x300]:int8[512] wait "full@1" 1',
     ]
-    assert texts(second)[1:] == [
+    assert texts(second)[2:] == [
         'copy store dst=shared[0x300]:int8[512] src=local[0x200]:int8[512] wait "free@0" 1 '
         'notify "full@1" 1 @0',
         'copy load dst=local[0x0]:int8[512] src=shared[0x100]:int8[512] wait "full@0" 1',
@@ -225,9 +228,13 @@ def test_programs_move_the_bytes_that_were_priced(
 
 
 def compiled(among: str, sync: str) -> tuple[Program, Arch, dict[str, Any]]:
+    """A program whose cores share loads; `early` ones through several places in shared memory."""
     _, model = convolutions()
-    arch = between(among, cores=3, types=("int8",), sync=sync)
-    made = compile_model(prepared(model, "net"), arch, CompileOptions(dtype="int8"))
+    way = "shared" if among == "early" else among
+    local = {"size": 16 * KIB} if among == "early" else {}
+    arch = between(way, cores=3, types=("int8",), sync=sync, local=local)
+    stages = Stages(plan=MakePlan(slots=EARLY if among == "early" else 2))
+    made = compile_model(prepared(model, "net"), arch, CompileOptions("int8", stages=stages))
     return made.program, arch, feeds_of(model)
 
 
@@ -254,7 +261,7 @@ def without(items: tuple[Item, ...], path: tuple[int, ...]) -> tuple[Item, ...]:
 
 
 @pytest.mark.parametrize("sync", ["tokens", "interlock"])
-@pytest.mark.parametrize("among", WAYS)
+@pytest.mark.parametrize("among", [*WAYS, "early"])
 def test_without_any_one_signal_between_cores_the_verifier_objects(among: str, sync: str) -> None:
     program, arch, _ = compiled(among, sync)
     assert not findings(program, arch)
@@ -269,7 +276,7 @@ def test_without_any_one_signal_between_cores_the_verifier_objects(among: str, s
 
 
 @pytest.mark.parametrize("sync", ["tokens", "interlock"])
-@pytest.mark.parametrize("among", WAYS)
+@pytest.mark.parametrize("among", [*WAYS, "early"])
 def test_a_shared_program_means_the_same_in_every_order(among: str, sync: str) -> None:
     program, arch, feeds = compiled(among, sync)
     (expected,) = execute(program, feeds, arch).values()

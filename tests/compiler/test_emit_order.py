@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from compiler.codegen.issue_order.units import Pricer
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
-from simmodel.isa import Copy, Item, Loop, Unary
+from simmodel.isa import Copy, Item, Loop, Sync, Unary
 from simmodel.isa.region import Address, Operand, Ring
 from simmodel.machine.run import simulate, traced
 from simmodel.program.program import Program
@@ -36,7 +37,7 @@ def ordered(program: Program, arch: Arch, **options: int) -> Program:
     return replace(program, cores=streams)
 
 
-def played(items: Sequence[Item], values: Values, out: dict[str, list[object]]) -> None:
+def played(items: Sequence[Item], values: Values, out: dict[str, list[Any]]) -> None:
     """Every instruction with its addresses, engine by engine."""
     for item in items:
         if isinstance(item, Loop):
@@ -47,8 +48,8 @@ def played(items: Sequence[Item], values: Values, out: dict[str, list[object]]) 
         out[item.engine].append((item.MNEMONIC, item.origin, item.waits, item.signals, places))
 
 
-def by_engine(stream: Sequence[Item]) -> dict[str, list[object]]:
-    out: dict[str, list[object]] = defaultdict(list)
+def by_engine(stream: Sequence[Item]) -> dict[str, list[Any]]:
+    out: dict[str, list[Any]] = defaultdict(list)
     played(stream, {}, out)
     return out
 
@@ -158,3 +159,58 @@ def test_any_network_on_any_machine(
         same_meaning(model, changed(arch, "front_end", queue_depth=depth), dtype)
     except (DoesNotFit, UnsupportedModel):
         assume(False)
+
+
+def passed_on(count: int, core: int) -> tuple[Item, ...]:
+    """Tiles of three slots, of which each of three cores loads a third and fetches two that others
+    have stored in shared memory."""
+    third, low = TILE // 4, TILE // 4 * core
+    near, place = (
+        Operand(role, Address(0, (), Ring(3, TILE, 0, (("t", 1),))), (TILE,), (1,), "int8")
+        for role in ("local", "shared")
+    )
+
+    def part(operand: Operand, first: int, size: int) -> Operand:
+        return operand.cut(0, "", first, size)
+
+    others = tuple(other for other in range(3) if other != core)
+    fetches = [
+        Copy(
+            engine="load", dst=part(near, first, size), src=part(place, first, size),
+            waits=tuple((f"full@{other}", 1) for other in others if (other > core) is up),
+            signals=(("in_full", 1),) if first + size == 3 * third else (),
+        )
+        for first, size, up in ((0, low, False), (low + third, 2 * third - low, True))
+        if size
+    ]  # fmt: skip
+    body = (
+        Sync(engine="load", waits=(("empty", 1),), notifies=((f"free@{core}", 1, others),)),
+        Copy(
+            engine="load", dst=part(near, low, third), src=box("dram", low, third, ("t", TILE)),
+            signals=(("own", 1),),
+        ),
+        Copy(
+            engine="store", dst=part(place, low, third), src=part(near, low, third),
+            waits=(("own", 1), *((f"free@{other}", 1) for other in others)),
+            notifies=((f"full@{core}", 1, others),),
+        ),
+        *fetches,
+        Unary(
+            engine="vector", function="relu", a=part(near, 0, 3 * third),
+            dst=box("local", 8192, 3 * third), waits=(("in_full", 1),), signals=(("empty", 1),),
+        ),
+    )  # fmt: skip
+    return (Loop("t", count, body),)
+
+
+@pytest.mark.parametrize(
+    ("core", "order"), [(0, "o" + "of" * 7 + "f"), (1, "o" + "fof" * 7 + "ff")]
+)
+def test_own_parts_are_loaded_amid_others_parts_of_the_tile_before(core: int, order: str) -> None:
+    arch = machine(cores=3, shared={"banks": 8})
+    counts = {"empty": 3, "in_full": 0, "own": 0}
+    (stream,) = OrderInstructions().apply([passed_on(8, core)], arch, [counts])
+    loads = [signals for name, _, _, signals, _ in by_engine(stream)["load"] if name == "copy"]
+    assert "".join("o" if ("own", 1) in signals else "f" for signals in loads) == order
+    (late,) = OrderInstructions(enabled=False).apply([passed_on(8, core)], arch, [counts])
+    assert by_engine(late)["vector"] == by_engine(stream)["vector"]

@@ -50,7 +50,7 @@ step
   slots 3
   for n 1
   for h 2 rolling
-  layer conv, relu: for o 32; for c 64; resident
+  layer conv, relu: for o 32; for c 64 ahead; resident
   layer "x/y"
   buffer conv at 0 every 512
 host p, q
@@ -60,7 +60,9 @@ TREE = Tree(
     (
         ScheduleStep(
             (
-                StepLayer(("conv", "relu"), (For("o", 32), For("c", 64)), resident=True),
+                StepLayer(
+                    ("conv", "relu"), (For("o", 32), For("c", 64, ahead=True)), resident=True
+                ),
                 StepLayer(("x/y",)),
             ),
             ((Span("h", 0, 4),), (Span("h", 4, 8),)),

@@ -8,22 +8,28 @@ A `SoftwarePipeline` is the kernel: the atoms of the body with the iterations th
 The order comes from a clock with unlimited queues: what starts first is issued first. Nothing
 changes within a lane of an engine, so only tokens (`plays`) and, where the hardware interlocks,
 operands restrict it.
+
+Where cores pass on what they load through several places in shared memory, a core loads its own
+part of the next tile amid others' parts of this one, which it may have to wait for:
+
+    load own v, store it, fetch v  ->  fetch v below own, load own v + 1, store it, fetch v above
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 from compiler.codegen.issue_order.access import Accesses, meet
 from compiler.codegen.issue_order.clock import IssueClock, issued_by
 from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
+from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
-from simmodel.isa import Item, Loop
-from simmodel.isa.region import replace
+from simmodel.isa import Copy, Item, Loop, Sync
+from simmodel.isa.region import cached_property, replace
 
 Entry = tuple[int, int]
 """Index into the body, and iterations ahead."""
@@ -55,13 +61,15 @@ class SoftwarePipeline:
                 if 0 <= turn + shift < count:
                     yield index, turn + shift
 
-    def keeps_lanes(self, body: Sequence[IssueUnit]) -> bool:
-        """Whether every engine sees the atoms of each of its lanes in their old order."""
+    def keeps_lanes(self, body: Sequence[IssueUnit], apart: Collection[int] = ()) -> bool:
+        """Whether every engine sees the atoms of each of its lanes in their old order; those that
+        are `apart` have a lane of their own."""
         place = {index: (-shift, at) for at, (index, shift) in enumerate(self.entries)}
         last: dict[str, tuple[int, int]] = {}
         first: dict[str, tuple[int, int]] = {}
         for index, atom in enumerate(body):
-            for lane in atom.cost.lanes:
+            for name in atom.cost.lanes:
+                lane = f"{name}+apart" if index in apart else name
                 if lane in last and place[index] <= last[lane]:
                     return False
                 last[lane] = place[index]
@@ -84,6 +92,15 @@ class LoopOrder:
     _met: dict[tuple[int, int, int], bool] = field(default_factory=dict)
 
     def best(self, distance: int) -> SoftwarePipeline:
+        """The schedule that the coarse clock likes best, with own parts ahead of fetches where that
+        is possible: the clock does not see that cores want DRAM one after another then."""
+        return self._ahead_of_fetches(self._by_clock(distance))
+
+    def _fits(self, schedule: SoftwarePipeline) -> bool:
+        size = sum(atom.cost.size for atom in self.body)
+        return schedule.ahead < self.loop.count and schedule.ahead * size <= GROWTH
+
+    def _by_clock(self, distance: int) -> SoftwarePipeline:
         """The schedule that the coarse clock likes best.
 
         Every further copy of the body has to pay: 1 / `PAYS` of the time of the iterations played.
@@ -94,10 +111,8 @@ class LoopOrder:
         starts, period, bound = self._steady()
         if (cycles - bound) * PAYS <= cycles:
             return choice
-        size = sum(atom.cost.size for atom in self.body)
         for schedule in self._candidates(starts, period, distance):
-            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= GROWTH
-            if schedule == plain or not fits or not self.legal(schedule):
+            if schedule == plain or not self._fits(schedule) or not self.legal(schedule):
                 continue
             more = schedule.ahead * cycles
             end, pace = self._played(schedule, (least - more) / PAYS)
@@ -142,6 +157,114 @@ class LoopOrder:
                 if schedule.keeps_lanes(self.body):
                     found[schedule] = None
         return list(found)
+
+    @cached_property
+    def _owns(self) -> dict[int, tuple[int, ...]]:
+        """Loads of own parts -> all that goes with them: the word ahead that there is room for
+        others', the load, and the store for others."""
+        found = dict[int, tuple[int, ...]]()
+        word = -1
+        for index, atom in enumerate(self.body if self._fetches else ()):
+            own = atom.item
+            if isinstance(own, Sync) and own.notifies:
+                word = index
+            elif isinstance(own, Copy) and own.src.memory in OFF_CHIP and word >= 0:
+                behind = (
+                    other
+                    for other in range(index + 1, len(self.body))
+                    if isinstance(store := self.body[other].item, Copy) and store.src == own.dst
+                )
+                found[index], word = (word, index, *list(behind)[:1]), -1
+        return found
+
+    @cached_property
+    def _fetches(self) -> list[int]:
+        """Loads that fetch others' parts."""
+        return [index for index, atom in enumerate(self.body) if atom.cost.fetch]
+
+    def _ahead_of_fetches(self, schedule: SoftwarePipeline) -> SoftwarePipeline:
+        """`schedule`, where each core loads its parts and stores them for the others before it has
+        fetched theirs of the load before, at its own place between these, wherever that may be."""
+        for own in self._owns:
+            made = self._own_ahead(schedule, own)
+            if made is not None and self._fits(made) and self.legal(made):
+                schedule = made
+        return schedule
+
+    def _own_ahead(self, schedule: SoftwarePipeline, own: int) -> SoftwarePipeline | None:
+        """`schedule` with one part and its store ahead of fetches of the load before."""
+        before = [index for index, _ in schedule.entries]
+        at = before.index(own)
+        taken = self._owns[own]
+        # What stands before it in the kernel, or else at the end of the kernel before.
+        around, wraps = before[:at], False
+        if not any(self._one_buffer(own, index) for index in around):
+            around, wraps = before[at + 1 :], True
+        fetches = list[int]()
+        for index in reversed(around):
+            if self._one_buffer(own, index):
+                if index not in self._fetches:
+                    break
+                fetches.append(index)
+            elif isinstance(self.body[index].item, Loop) and self._loads(index):
+                break
+        if not fetches:
+            return None
+        begin = _begin(self.body[own])
+        below = [index for index in fetches if _begin(self.body[index]) < begin]
+        rest = [entry for entry in schedule.entries if entry[0] not in taken]
+        places = {index: place for place, (index, _) in enumerate(rest)}
+        place = places[below[0]] + 1 if below else places[fetches[-1]]
+        shifts = dict(schedule.entries)
+        rest[place:place] = [(index, shifts[index] + wraps) for index in taken]
+        least = min(shift for _, shift in rest)
+        entries = tuple((index, shift - least) for index, shift in rest)
+        return replace(schedule, entries=entries)
+
+    def _loads(self, index: int) -> bool:
+        """Whether an atom works on an engine of the fetches."""
+        engines = {engine for fetch in self._fetches for engine in self.body[fetch].cost.engines}
+        return bool(engines & {*self.body[index].cost.engines})
+
+    def _one_buffer(self, own: int, other: int) -> bool:
+        """Whether another load of a part, own or fetched, is to the same buffer."""
+        one, two = self.body[own].item, self.body[other].item
+        if not (other in self._owns or other in self._fetches):
+            return False
+        assert isinstance(one, Copy)
+        assert isinstance(two, Copy)
+        mine, its = one.dst.address, two.dst.address
+        if mine.ring is None or its.ring is None or mine.ring.pitch != its.ring.pitch:
+            return False
+        return abs(mine.base - its.base) < mine.ring.pitch
+
+    def _may_run_ahead(self, schedule: SoftwarePipeline) -> bool:
+        """Whether own parts alone go ahead of fetches, which touch other bytes and use other
+        tokens."""
+        if not schedule.keeps_lanes(self.body, self._fetches):
+            return False
+        place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
+        loads = [index for index in place if index not in self._fetches and self._loads(index)]
+        turns = range(-schedule.ahead, schedule.ahead + 1)
+        for other, fetch, by in product(loads, self._fetches, turns):
+            turn, at = place[other]
+            before, now = (by, other) < (0, fetch), (by + turn, at) < place[fetch]
+            if before != now and (before or not self._independent(other, fetch, by)):
+                return False
+        return True
+
+    def _independent(self, own: int, fetch: int, by: int) -> bool:
+        """Whether the load of an own part, `by` iterations later, has no byte and no token in
+        common with a fetch."""
+        if not any(own in taken for taken in self._owns.values()):
+            return False
+        one, two = self.body[own], self.body[fetch]
+        names, others = (
+            {name for name, _ in (*atom.cost.waits, *atom.cost.signals)} for atom in (one, two)
+        )
+        name, counts = self.loop.variable, {**self.loops, self.loop.variable: self.loop.count - by}
+        later = [access.later(name, by) for access in one.accesses]
+        return not names & others and not meet(later, two.accesses, counts)
 
     def _steady(self) -> tuple[list[int], int, int]:
         """With unlimited queues: starts in a late iteration, its period, the end of all played."""
@@ -209,6 +332,8 @@ class LoopOrder:
 
     def legal(self, schedule: SoftwarePipeline) -> bool:
         """Whether `schedule` means the same and cannot deadlock, for every iteration."""
+        if not schedule.keeps_lanes(self.body) and not self._may_run_ahead(schedule):
+            return False
         if self.arch.front_end.sync == "interlock" and not self._swaps_are_independent(schedule):
             return False
         name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
@@ -248,3 +373,9 @@ class LoopOrder:
                 found = meet(later, other.accesses, counts)
             self._met[one, two, by] = found
         return found
+
+
+def _begin(atom: IssueUnit) -> int:
+    """First byte of what a copy writes, in the first slot."""
+    assert isinstance(atom.item, Copy)
+    return atom.item.dst.address.base

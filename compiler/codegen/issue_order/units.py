@@ -13,6 +13,7 @@ from functools import partial
 
 from compiler.codegen.issue_order.access import Accesses, accesses, merged
 from compiler.codegen.nodes import instructions
+from compiler.cost.multicast import EARLY
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.isa import (
@@ -28,7 +29,7 @@ from simmodel.isa import (
     Sync,
 )
 from simmodel.isa.base import operand_traffic
-from simmodel.isa.region import cached_property, replace
+from simmodel.isa.region import Operand, cached_property, replace
 from simmodel.program.substitute import fixed, shifted
 
 # Whether a stream, executed strictly in its own order, never waits for a token: in closed form.
@@ -102,6 +103,9 @@ class Cost:
     """Cycles more where the engine has waited: an array fills anew."""
     lanes: tuple[str, ...] = ()
     """Of its engines: each sees what is in one lane in its old order, see `STAGED`."""
+    fetch: bool = False
+    """Whether it takes what another core has put into one of several places in shared memory: the
+    next load may begin before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +168,13 @@ def merge_staging_lanes(body: Sequence[IssueUnit]) -> list[IssueUnit]:
         return tuple(dict.fromkeys(name if name in joined else lane for name, lane in bare))
 
     return [replace(atom, cost=replace(atom.cost, lanes=lanes(atom))) for atom in body]
+
+
+def in_places(operand: Operand) -> bool:
+    """Whether an operand lies in one of several places in shared memory, where cores pass on what
+    they load."""
+    ring = operand.address.ring
+    return operand.memory == "shared" and ring is not None and ring.slots >= EARLY
 
 
 def engines(item: Item) -> set[str]:
@@ -297,6 +308,7 @@ class Pricer:
         return Cost(
             (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, (), (),
             item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
+            meets and isinstance(item, Copy) and in_places(item.src),
         )  # fmt: skip
 
     def _busy_cycles(self, item: Instruction, users: int) -> int:

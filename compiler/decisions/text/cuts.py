@@ -96,7 +96,7 @@ class Cuts:
             extent = head.dims[number].extent if inside else shape[number]
             if loop.size > extent:
                 self._say(f"{loop.dim} has {extent} positions only", loop.line)
-            found.append(TileLoop(number, loop.size, reduction=inside))
+            found.append(TileLoop(number, loop.size, inside, loop.ahead))
         self._check_unique_loops(work.loops)
         check = _wrong_product if layer.product else _wrong_slabs
         for said in check(layer, {loop.dim: loop.size for loop in found}, sizes, self.arch):
@@ -104,6 +104,10 @@ class Cuts:
         kinds = [loop.reduction for loop in found]
         if kinds != sorted(kinds):
             self._say("the loop that splits a sum is the innermost", work.line)
+        if any(loop.ahead for loop in found[:-1]) or (
+            found and found[-1].ahead and not layer.product
+        ):
+            self._say("ahead is said of the innermost loop of a product", work.line)
         return tuple(found)
 
     def _axis_names(self, free: Collection[int]) -> str:

@@ -122,7 +122,9 @@ def _cut_spans(layer: Layer, part: Box) -> tuple[Span, ...]:
 
 
 def _work(tiled: Tiled) -> StepLayer:
-    loops = tuple(For(loop_name(tiled.layer, loop), loop.size) for loop in tiled.loops)
+    loops = tuple(
+        For(loop_name(tiled.layer, loop), loop.size, ahead=loop.ahead) for loop in tiled.loops
+    )
     return StepLayer(_nests(tiled.layer), loops, tiled.resident)
 
 

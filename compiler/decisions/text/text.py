@@ -114,7 +114,7 @@ def _core(core: Iterable[Span]) -> str:
 
 
 def _for(loop: For) -> str:
-    return f"for {spelled(loop.dim)} {loop.size}"
+    return f"for {spelled(loop.dim)} {loop.size}{' ahead' if loop.ahead else ''}"
 
 
 def parse_tree(text: str) -> Tree:
@@ -235,7 +235,8 @@ class _TreeParser:
                     raise ValueError("'resident' stands here twice")
                 resident = True
             elif words.skip("for"):
-                loops.append(_parse_loop(words, self.line))
+                loop = _parse_loop(words, self.line)
+                loops.append(replace(loop, ahead=words.skip("ahead")))
             else:
                 raise ValueError(f"expected 'for' or 'resident', got {words.peek()!r}")
             more = words.skip(";")

@@ -58,6 +58,8 @@ class For:
     size: int
     rolling: bool = False
     """Of a step: keep what neighbouring tiles share instead of computing it again."""
+    ahead: bool = False
+    """Of a layer's innermost loop: see `TileLoop.ahead`."""
     line: int = field(default=0, compare=False)
 
 

@@ -5,7 +5,9 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -59,16 +61,19 @@ def choices(problem: TilingProblem) -> TileSizes:
     depth = None if stays_whole(problem.layer) else deep
     orders = 1 + (problem.loads_input or problem.loads_weights or len(problem.others) > 0)
     lines = problem.extent(problem.rows)
-    return _combined(extents, lines, wide, depth, orders, found.y is None)
+    ways = orders, 1 + problem.may_be_early
+    return _combined(extents, lines, wide, depth, ways, found.y is None)
 
 
 @lru_cache(4096)
 def _combined(
-    extents: tuple[int, ...], lines: int, wide: int, depth: int | None, orders: int, single: bool
-) -> TileSizes:
+    extents: tuple[int, ...], lines: int, wide: int, depth: int | None, ways: tuple[int, int],
+    single: bool,
+) -> TileSizes:  # fmt: skip
     """All combinations for loops of `extents`, the pixels' first, and of `lines` of a kernel, where
-    an engine takes so many columns at once and so much of a reduction, in both `orders` or in one,
-    where nothing is loaded; `single`: rows have no columns."""
+    an engine takes so many columns at once and so much of a reduction; in both orders or in one,
+    where nothing is loaded, and with and without own parts that are early, or without: `ways`.
+    `single`: rows have no columns."""
     *pixels, cols, summed = extents
     rows = [sizes(pixels[0], 1, 6), sizes(pixels[1], 1), sizes(pixels[2], 1, 14 if single else 5)]
     b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
@@ -80,9 +85,11 @@ def _combined(
     inner = [
         [summed] if depth is None else sizes(summed, depth, 10, halves=True),
         [lines] if lines == 1 else [lines, 1],
-        range(orders),
+        range(math.prod(ways)),
     ]
-    return TileSizes(*(a.reshape(-1, 1, 1, 1) for a in (*around, beside)), *np.ix_([0], *inner)[1:])
+    k, i, way = np.ix_([0], *inner)[1:]
+    first, second, third, fourth = (a.reshape(-1, 1, 1, 1) for a in (*around, beside))
+    return TileSizes(first, second, third, fourth, k, i, way % ways[0], way >= ways[0])
 
 
 def stays_whole(layer: Layer) -> bool:
@@ -108,11 +115,14 @@ def loop_maker(problem: TilingProblem) -> Callable[[TileSizes], tuple[TileLoop, 
             nested = [*lead, *rows, *cols]
         else:
             nested = [*lead, *cols, *rows] if between else [*cols, *lead, *rows]
-        return tuple(
+        found = [
             TileLoop(dim, int(size), reduction)
             for several, reduction in ((nested, False), (summed, True))
             for dim, size in several
             if dim is not None and size < extents[dim]
-        )
+        ]
+        if found and one.early:
+            found[-1] = replace(found[-1], ahead=True)
+        return tuple(found)
 
     return loops

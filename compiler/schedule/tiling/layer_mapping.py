@@ -126,7 +126,8 @@ class MappingCache:
         cut = [n if dim is None else min(tiles.get(dim, n), n) for dim, n in extents]
         rows = [dims.index(dim) for dim in problem.dims[:3] if dim in dims]
         late = found.col in dims and bool(rows) and dims.index(found.col) < min(rows)
-        choice = TileSizes(*(np.array([column]) for column in (*cut, int(late))))
+        early = any(loop.ahead for loop in loops)
+        choice = TileSizes(*(np.array([column]) for column in (*cut, int(late), early)))
         priced = TilePrices(*(np.ravel(column)[0] for column in price(problem, choice)))
         return priced.of_core(loops, self.cores.count)
 

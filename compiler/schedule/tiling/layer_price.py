@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.cost.multicast import Cores
+from compiler.cost.multicast import EARLY, Cores
 from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traffic
 from compiler.cost.work import array_work, least_product_cycles
@@ -157,11 +157,18 @@ class TilingProblem:
             for nest, way in zip(layer.nests, layer.bindings, strict=True)
         )
 
-    def load(self, name: str, near: str, alike: Any) -> Path:
-        """The way of a tensor to memory on chip that `alike` cores have in common."""
+    def load(self, name: str, near: str, alike: Any, early: Any = False) -> Path:
+        """The way of a tensor to memory on chip that `alike` cores have in common, where they load
+        their own parts `early`."""
         far = self.arch.constants if self.layer.tensors[name].constant else "dram"
         home = "shared" if name in self.shared else far
-        return Path.load(self.arch, self.cores, home, near, alike)
+        return Path.load(self.arch, self.cores, home, near, alike, early)
+
+    @cached_property
+    def may_be_early(self) -> bool:
+        """Whether cores may load their own parts of operands early, with more slots for these."""
+        way, loads = self.cores.way, self.loads_input or self.loads_weights
+        return way is not None and way.staged and loads and 1 < self.slots < EARLY
 
     def store(self) -> Path:
         """The way of the result."""
@@ -326,7 +333,10 @@ def passed_on(slots: int, flows: Sequence[RepeatedTransfer], work: Any) -> Any:
     for flow in flows:
         if not np.any(flow.once.passing):
             continue
-        taken = (flow.count * flow.once.cycles + work) / slots
+        # What is early waits in its slot while others' parts of the tile before are fetched.
+        early, once = flow.way.early, flow.once
+        taken = flow.count * (once.cycles + np.where(early, once.busy, 0.0)) + work
+        taken = taken / np.where(early, max(slots, EARLY), slots)
         passes = (flow.once.passing > 0) & (flow.count > slots)
         longest = np.maximum(longest, np.where(passes, taken, 0.0))
     return longest
@@ -541,15 +551,15 @@ class _Candidates:
         array = problem.on_array
         if problem.loads_input:
             count, around = self.left
-            alike = problem.alike(left, True, around)
-            way = problem.load(left.tensor, matrix.input if array else "local", alike)
+            alike, early = problem.alike(left, True, around), self._is_early(count)
+            way = problem.load(left.tensor, matrix.input if array else "local", alike, early)
             order = problem.left_axes if array else ()
             once = way.box(problem.source, _extents(left, self._size), order)
             yield RepeatedTransfer(way, count, once)
         if problem.loads_weights:
             count, around = self.right
-            alike = problem.alike(right, around, True)
-            way = problem.load(right.tensor, matrix.weights if array else "local", alike)
+            alike, early = problem.alike(right, around, True), self._is_early(count)
+            way = problem.load(right.tensor, matrix.weights if array else "local", alike, early)
             constant = problem.weight.data is not None
             yield RepeatedTransfer(way, count, self._transfer(right, way), constant)
         for access in problem.others:
@@ -566,6 +576,16 @@ class _Candidates:
         if problem.stores:
             way = problem.store()
             yield RepeatedTransfer(way, self.tiles, way.box(self.layer.result, self.sizes))
+
+    def _is_early(self, count: Any) -> Any:
+        """Whether cores load their own parts early of what is loaded `count` times."""
+        return (count > EARLY) & (self.choice.early | (self.problem.slots >= EARLY))
+
+    def _operand_slots(self, name: str) -> Any:
+        """Slots of an operand of the product that is loaded piece by piece."""
+        problem = self.problem
+        more = self.choice.early & (name not in problem.shared)
+        return np.where(more, max(EARLY, problem.slots), problem.slots)
 
     def _transfer(self, access: Access, way: Path, before: Any = np.False_) -> Transfer:
         """One load of what `access` reads in a tile, or in all of them `before` the loops;
@@ -647,7 +667,8 @@ class _Candidates:
         local = space
         if problem.loads_input:
             a_space = self.source_elements * size_of(source.dtype)
-            local = local + a_space * np.where(self.left[0] > 1, slots, 1)
+            several = self._operand_slots(source.name)
+            local = local + a_space * np.where(self.left[0] > 1, several, 1)
         if problem.stores:
             local = local + outputs * size_of(self.layer.result.dtype) * slots
         added = self.head.added
@@ -661,7 +682,8 @@ class _Candidates:
         if problem.loads_weights:
             key = next(key for key in keys_of(self.head) if key[2])
             w_space = room_of(self.layer, key, _extents(self.head.operands[1], self._size))
-            w_space = w_space * np.where((self.right[0] > 1) | (problem.repeats > 1), slots, 1)
+            several = self._operand_slots(problem.weight.name)
+            w_space = w_space * np.where((self.right[0] > 1) | (problem.repeats > 1), several, 1)
             near = matrix.weights if problem.on_array else "local"
             shares[near] = shares[near] + w_space
         shares[binding.sums] = shares[binding.sums] + sums
