@@ -28,7 +28,7 @@ from compiler.context import (
 )
 from compiler.decisions.cache import Decisions, decision_of
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
-from compiler.decisions.group_costs import Fit, GroupCosts
+from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.apply import apply_tree
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes

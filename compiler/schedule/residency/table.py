@@ -289,9 +289,7 @@ class ResidencyTable:
         span = LiveRange(candidate.name, size, candidate.first, candidate.last, grain)
         start = 0 if address is None else opposite(address, size)
         there = [
-            (opposite(row.address, row.span.size), row.span)
-            for row in self.rows
-            if row.memory == role
+            (opposite(row.address, row.span.size), row.span) for row in self._rows_beside(candidate)
         ]
         offset = lowest(span, there, start) if start >= 0 else limit
         first_byte = opposite(offset, size)
@@ -339,13 +337,15 @@ class ResidencyTable:
             outline, names = self.prices.outline(part) if isinstance(part, Group) else (None, ())
             own = (names.index(name) if name in names else -1 for name in tensors)
             parts.append((outline, *own))
-        rows = sorted(
-            (row.address, row.span.size)
-            for row in self.rows
-            if row.memory == candidate.memory
-            and row.span.first <= last and first <= row.span.last
-        )  # fmt: skip
+        rows = sorted((row.address, row.span.size) for row in self._rows_beside(candidate))
         return tuple(parts), tuple(rows)
+
+    def _rows_beside(self, candidate: ResidencyCandidate) -> Iterator[Row]:
+        """Rows of its memory while it is there."""
+        role, first, last = candidate.memory, candidate.first, candidate.last
+        for row in self.rows:
+            if row.span.first <= last and first <= row.span.last and row.memory == role:
+                yield row
 
     def best(self, places: Iterable[Placement], limit: float = math.inf) -> Placement | None:
         """Of `places`, the one with which what is around it is expected to be quickest, if that is
