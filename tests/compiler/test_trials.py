@@ -128,7 +128,7 @@ def test_ways_share_layers_where_all_before_them_is_the_same(
         options = CompileOptions("int8", stages=way)
         made = compile_model(model, arch, options, like=first)
         assert len(lowered) == own
-        assert made.program == compile_model(model, arch, options).program
+        assert made.program.cores == compile_model(model, arch, options).program.cores
         lowered.clear()
 
 
