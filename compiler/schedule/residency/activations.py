@@ -92,11 +92,13 @@ class KeptBuffer(ResidencyCandidate):
     def form(self) -> Hashable:
         """What its places depend on but for what is around it: the same for equal layers."""
         first, whole = self.first, self.joint.whole
-        tensors = (self.joint.tensors[name].storage.offset for name in self.kept)
-        offsets = tuple(offset - whole.storage.offset for offset in tensors)
+        views = tuple(
+            (each.shape, each.storage.strides, each.storage.offset - whole.storage.offset)
+            for each in self.joint.tensors.values()
+        )
         groups = tuple(sorted(group - first for group in self.groups))
         own = self.bytes, self.saved, self.last - first, groups, self.name in self.kept
-        return own, whole.shape, whole.dtype, tuple(self.kept.values()), offsets
+        return own, whole.shape, whole.dtype, tuple(self.kept.values()), views
 
     @property
     def steps(self) -> int:
@@ -420,7 +422,7 @@ def _offer(
         if table.try_place(*(place for place in joint if place is not None)) is not None:
             return
     for candidate in equal:
-        form = candidate.form, table.around(candidate, candidate.kept)
+        form = candidate.form, table.around(candidate, candidate.joint.tensors)
         if form not in known:
             ways = [
                 (slicing, place)
