@@ -207,6 +207,15 @@ class Stages:
         """What a network before `lower` depends on: machines that agree in it can share that."""
         return self.load, self.graph
 
+    @property
+    def layers(self) -> tuple[object, ...]:
+        """What the layers of a network on a machine depend on beside the two."""
+        return (
+            *self.shared, self.lower, self.nests, self.marks, self.rows, self.functions,
+            self.tables, self.host, self.depthwise, self.kernel_rows, self.narrow, self.kernels,
+            self.join_host, self.layout, self.fuse, self.bind,
+        )  # fmt: skip
+
 
 # How long the compiler may think: options of its searches for a level of effort.
 

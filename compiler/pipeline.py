@@ -30,7 +30,7 @@ from compiler.context import (
 from compiler.decisions.cache import Decisions, decision_of
 from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
-from compiler.decisions.group_costs import Fit, GroupCosts
+from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.apply import apply_tree
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
@@ -71,7 +71,7 @@ def compile_model(
     options: CompileOptions | None = None,
     observe: Observer = unobserved,
     decisions: Decisions | None = None,
-    known: GroupCosts | None = None,
+    like: CompileResult | None = None,
 ) -> CompileResult:
     """Compile a network for a machine.
 
@@ -84,7 +84,9 @@ def compile_model(
         observe: called after each stage; what it raises ends the compilation.
         decisions: schedules that were chosen before, of which one may serve; it is observed when
             it is placed.
-        known: what groups take on this machine, of programs that were compiled before.
+        like: what was compiled of the same network for this machine with other passes: what is
+            known of its groups goes on, and its layers where passes before them are the same,
+            which are not observed again then.
 
     Returns:
         The program, the operators left to the host, and the decision for every group.
@@ -93,22 +95,43 @@ def compile_model(
         UnsupportedModel: operators that can run nowhere.
         DoesNotFit: the sum that exceeds a memory, and what would make it fit.
     """
-    ctx = Context(arch, options or CompileOptions(), observe, decisions, known)
+    costs = None if like is None or like.search is None else like.search.costs
+    ctx = Context(arch, options or CompileOptions(), observe, decisions, costs)
     if ctx.dtype not in arch.types:
         raise UnsupportedModel(f"{arch.name} has no {ctx.dtype}; it has {', '.join(arch.types)}")
+    layers, host, known = _layers_of(like, ctx) or _layers(model, ctx)
+    schedule, code = schedule_and_emit(layers, ctx)
+    return _result(schedule, code, host, known)
+
+
+Layers = tuple[Network[Layer], tuple[HostNode, ...], Known]
+"""A network as layers, with what the host computes of it and the model's names of its values."""
+
+
+def _layers(model: onnx.ModelProto | ir.Model | SymbolicModel, ctx: Context) -> Layers:
+    """The layers of a network on a machine."""
     if isinstance(model, onnx.ModelProto):
-        model = prepared(model, model.graph.name, ctx.stages, observe)
+        model = prepared(model, model.graph.name, ctx.stages, ctx.observe)
     if isinstance(model, SymbolicModel):
         before, graph = lower_all_sizes(model, ctx)
         model = model.edge
     else:
         before, calls = lower_for_target(model, ctx)
         graph = assign_layouts((before, calls), ctx)
-    layers = cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx)
-    schedule, code = schedule_and_emit(layers, ctx)
     on_host = (step for step in before.steps if isinstance(step, HostNode))
     host = tuple(step for step in on_host if step.pick is None)
-    return _result(schedule, code, host, source_values(model))
+    layers = cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx)
+    return layers, host, source_values(model)
+
+
+def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:
+    """The layers that were compiled before; None where passes would make others."""
+    if like is None or like.search is None or like.recipe is None:
+        return None
+    search = like.search
+    if search.costs.stages.layers != ctx.stages.layers:
+        return None
+    return Network(search.graph, search.parts), like.host, like.recipe.known
 
 
 # What no machine matters for.

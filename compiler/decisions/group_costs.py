@@ -162,6 +162,10 @@ class GroupCosts:
         """At most the price of a group: no schedule does less work, or moves fewer bytes."""
         return self.search.score(self.search.bounds.least(group, self.search.cores))
 
+    def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
+        """What groups have in common that cost the same, and the tensors that it numbers."""
+        return self.search.outlines.of(group), self.search.outlines.with_names(group)[1]
+
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
         return [schedule.of(group) for schedule in self._schedules_by_outline(group)]

@@ -271,7 +271,10 @@ class _Space:
             own = [self.rows[load.step, buffer.name] for buffer in load.buffers]
             low = int(self.spans[own, 0].min())
             size = int(self.spans[own, 1].max()) - low
-            others = np.delete(self.spans, own, axis=0)
+            # What is over before it is wished for, or begins behind it, is in nobody's way.
+            near = (self.spans[:, 3] >= wish) & (self.spans[:, 2] <= load.last)
+            near[own] = False
+            others = self.spans[near]
             start = int(self._starts(np.array([low]), size, load, wish, others)[0])
             by = 0
             if start > wish:
@@ -301,5 +304,5 @@ class _Space:
         low, high, born, dies = others.T
         shared = (low < points[:, None] + size) & (points[:, None] < high)
         clash = (shared & (born <= load.last) & (dies >= load.first)).any(axis=1)
-        free = np.where(shared & (dies < load.first), dies + 1, 0).max(axis=1)
+        free = np.where(shared & (dies < load.first), dies + 1, 0).max(axis=1, initial=0)
         return np.where(clash, _NEVER, np.maximum(free, wish))

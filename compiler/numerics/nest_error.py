@@ -446,10 +446,11 @@ class _NestErrors:
         """Change of a sum of products when side `mine` moves by its errors `spread`."""
         nest, used = self.nest, within_loops(self.nest)
         left, right = list(used[mine]), list(used[1 - mine])
-        weights = _magnitudes(sides[1 - mine], np.float64)
+        weights = sides[1 - mine]
         for axis, loop in reversed(list(enumerate(used[mine]))):
             if loop >= nest.rank and _repeats(sides[mine], axis):
-                spread, weights = spread.max(axis=axis), weights.sum(axis=right.index(loop))
+                sizes = _magnitudes(weights, np.float64)
+                spread, weights = spread.max(axis=axis), sizes.sum(axis=right.index(loop))
                 left.remove(loop)
                 right.remove(loop)
         summed = [loop for loop in {*left, *right} if loop >= nest.rank]
@@ -457,8 +458,8 @@ class _NestErrors:
         again = math.prod(nest.dims[loop].extent for loop in summed if loop not in left)
         reach = _reach(again * np.count_nonzero(spread, axis=within, keepdims=True))
         squares = contraction(
-            np.square(spread * reach), letters(left), np.square(weights), letters(right),
-            letters(range(nest.rank)),
+            np.square(spread * reach), letters(left),
+            np.square(weights, dtype=np.float64), letters(right), letters(range(nest.rank)),
         )  # fmt: skip
         return np.sqrt(squares)
 

@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from compiler.context import CompileOptions, CompileResult, Observer, unobserved
 from compiler.decisions.cache import Decisions
-from compiler.decisions.group_costs import Fit, GroupCosts
+from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
@@ -249,7 +249,7 @@ def _promising(wanted: Wanted) -> list[Best]:
     made: list[Best] = []
     refusals: list[CompilerError] = []
     highest = math.inf
-    known: GroupCosts | None = None  # ways on one machine share what groups take
+    like: CompileResult | None = None  # ways on one machine share layers, and what groups take
 
     trees: list[Tree] = []
 
@@ -261,7 +261,7 @@ def _promising(wanted: Wanted) -> list[Best]:
 
     for options in _option_variants(wanted):
         try:
-            found = _compiled(wanted, options, wanted.arch, observe, known)
+            found = _compiled(wanted, options, wanted.arch, observe, like)
             _refuse_known(found.result.program.cores, [each.result.program.cores for each in made])
         except CompilerError as why:
             refusals.append(why)
@@ -273,8 +273,7 @@ def _promising(wanted: Wanted) -> list[Best]:
             made[first.number] = replace(other, same=(*other.same, options.stages))
             continue
         made.append(found)
-        assert found.result.search is not None
-        known = found.result.search.costs
+        like = found.result
         trees.append(_tree(found.result.steps))
         if wanted.objective in JUDGED:
             within = wanted.options.stages.judge.within
@@ -384,11 +383,11 @@ def _with_less(arch: Arch, eighths: int) -> Arch:
 
 def _compiled(
     wanted: Wanted, options: CompileOptions, arch: Arch, observe: Observer = unobserved,
-    known: GroupCosts | None = None,
+    like: CompileResult | None = None,
 ) -> Best:  # fmt: skip
     """Compiled for `arch`, which may have less than the machine that runs it; CompilerError where
     there is no program."""
-    result = compile_model(wanted.model, arch, options, observe, wanted.decisions, known)
+    result = compile_model(wanted.model, arch, options, observe, wanted.decisions, like)
     return Best(result, options, arch)
 
 

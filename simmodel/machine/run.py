@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from simmodel.arch.record import Arch
-from simmodel.isa import HOST, Copy, MatrixInstruction
+from simmodel.isa import HOST, Copy, Instruction, MatrixInstruction
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine, Work
 from simmodel.machine.memory import Crossing, crossed, crossings
@@ -27,14 +27,17 @@ Bytes = Mapping[str, int]
 def collect(machine: Machine, program: Program, cycles: int) -> Trace:
     """The trace of `machine`, which has run `program` in `cycles`."""
     works = [work for core in machine.works for work in core]
+    kinds = [work.instruction.prototype for work in works]
     by_kind: dict[tuple[int, int, int], Bytes] = {}  # equal layers move the same
     networks = any(link.topology != "bus" for link in machine.arch.links.values())
+    # What names no cores moves as much on each of them, but over links between neighbours.
+    placed = {
+        number: networks or any(operand.cores for operand in kind.operands())
+        for number, kind in {id(kind): kind for kind in kinds}.items()
+    }
     moved: list[Bytes] = []
-    for work in works:
-        kind, times = work.instruction.prototype, work.times if work.count else 0
-        # What names no cores moves as much on each of them, but over links between neighbours.
-        placed = networks or any(operand.cores for operand in kind.operands())
-        core = work.core if placed else -1
+    for work, kind in zip(works, kinds, strict=True):
+        core, times = work.core if placed[id(kind)] else -1, work.times if work.count else 0
         key = id(kind), core, times
         if key not in by_kind:
             by_kind[key] = _occurrence_traffic(work, machine.arch)
@@ -46,27 +49,25 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
         if work.count:
             by_origin[work.instruction.origin].append((work, each))
     known, recorder = dict(enumerate(program.origins)), machine.recorder
-    loops = _turns(machine, program)
+    loops, executed = _turns(machine, program), [work.executed for work in works]
+    origins = tuple(
+        _origin(known.get(n, Origin("", 0, "")), by_origin[n], loops.get(n), machine.arch)
+        for n in sorted(by_origin)
+    )
     return Trace(
         program=program.name,
         arch=machine.arch.name,
         cycles=cycles,
         engine_names=machine.engine_names,
         engines=tuple(_engine(each, own[id(each)], cycles) for each in machine.all_engines),
-        origins=tuple(
-            _origin(
-                known.get(index, Origin("", 0, "")),
-                by_origin[index],
-                loops.get(index),
-                machine.arch,
-            )
-            for index in sorted(by_origin)
-        ),
+        origins=origins,
         traffic=_traffic(zip(works, moved, strict=True), machine.arch),
         busiest_lanes=_busiest_lanes(works, machine.arch),
-        far_loads={far: _far_load(far, works, machine.arch) for far in machine.arch.far_rates},
-        issued=sum(work.executed for work in works),
-        macs=sum(map(_macs, works)),
+        far_loads={
+            far: _far_load(far, kinds, executed, machine.arch) for far in machine.arch.far_rates
+        },
+        issued=sum(executed),
+        macs=sum(origin.macs for origin in origins),
         simulated=sum(len(each.order) for each in machine.front_ends) - machine.skipped,
         site_counts=tuple(np.array([w.count for w in core], np.int64) for core in machine.works),
         spans=None if recorder is None else _spans(recorder, machine, moved),
@@ -122,15 +123,14 @@ def _busiest_lanes(works: Iterable[Work], arch: Arch) -> dict[str, float]:
     return {name: max(lanes.values(), default=0.0) for name, lanes in found.items()}
 
 
-def _far_load(far: str, works: Iterable[Work], arch: Arch) -> float:
+def _far_load(far: str, kinds: Sequence[Instruction], executed: Sequence[int], arch: Arch) -> float:
     known: dict[int, float] = {}  # by prototype
     total = 0.0
-    for work in works:
-        kind = work.instruction.prototype
-        if work.count and id(kind) not in known:
+    for kind, times in zip(kinds, executed, strict=True):
+        if times and id(kind) not in known:
             flows = (flow for flow in kind.traffic(arch) if flow.operand.memory == far)
             known[id(kind)] = sum(flow.load(arch) for flow in flows)
-        total += work.executed * known.get(id(kind), 0.0)
+        total += times * known.get(id(kind), 0.0)
     return total
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -18,7 +18,7 @@ from compiler.cost.multicast import MulticastRoute
 from compiler.options import Stages
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.dependence import members
-from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy
+from compiler.schedule.fusion.partition import Outlines, PartitionCosts, PartitionStrategy
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.table import OptimisticPrices, Part, Prices
@@ -113,6 +113,9 @@ class Pinning(PinConstants):
         return super().apply(parts, graph, _Bargain(prices))
 
 
+_OUTLINES = Outlines()
+
+
 class _WithoutOverlap:
     """Prices that are exact, of groups between which nothing overlaps."""
 
@@ -123,6 +126,9 @@ class _WithoutOverlap:
     def overlap_ends(self, group: Group) -> tuple[float, float]:
         del group
         return 0.0, 0.0
+
+    def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
+        return _OUTLINES.with_names(group)[:2]
 
 
 @dataclass

@@ -66,6 +66,30 @@ def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches()
     assert none == parts
 
 
+class Counted(Moved):
+    """Prices that are counted."""
+
+    asked = 0
+
+    def price(self, group: Group) -> float:
+        self.asked += 1
+        return super().price(group)
+
+
+def test_what_is_decided_of_one_layer_serves_equal_ones() -> None:
+    def kept(count: int) -> tuple[int, list[int]]:
+        parts, graph = apart("t0 = x", *(f"t{n} = t{n - 1}" for n in range(1, count)))
+        prices = Counted(ARCH)
+        found = KeepTensors().apply(parts, graph, prices)
+        places = {name: at for part in found for name, at in _kept(part).items()}
+        return prices.asked, list(places.values())
+
+    # Each lies beside the one before it: at the end, and 64 bytes in front of that.
+    (few, places), (many, more) = kept(8), kept(16)
+    assert (places, more) == ([960, 896] * 3 + [960], [960, 896] * 7 + [960])
+    assert few == many
+
+
 def _kept(part: Part) -> dict[str, int]:
     assert isinstance(part, Group)
     lowest = min((kept.address for kept in part.residents.values()), default=1024)

@@ -18,6 +18,7 @@ from compiler import pipeline
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
+from compiler.schedule.fusion.partition import Unfused
 from compiler.search.best_program import Best, Wanted, best_program
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth
@@ -131,6 +132,28 @@ def test_a_way_that_ends_in_a_known_schedule_is_not_emitted(
     wanted = Wanted(product(), small(), CompileOptions("int8", stages=stages), (stages, stages))
     best_program(wanted, traced)
     assert len(emitted) == 1
+
+
+def test_ways_share_layers_where_all_before_them_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lowered, lower = list[object](), pipeline.lower_for_target
+
+    def noted(*given: Any) -> Any:
+        lowered.append(given)
+        return lower(*given)
+
+    model, arch, stages = product(), small(), stages_for(0)
+    first = compile_model(model, arch, CompileOptions("int8", stages=stages))
+    monkeypatch.setattr(pipeline, "lower_for_target", noted)
+    rows = replace(stages.kernel_rows, enabled=False)
+    behind, before = replace(stages, partition=Unfused()), replace(stages, kernel_rows=rows)
+    for way, own in ((behind, 0), (before, 1)):
+        options = CompileOptions("int8", stages=way)
+        made = compile_model(model, arch, options, like=first)
+        assert len(lowered) == own
+        assert made.program.cores == compile_model(model, arch, options).program.cores
+        lowered.clear()
 
 
 def test_one_slot_wins_where_memory_is_small_and_far() -> None:

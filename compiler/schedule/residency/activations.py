@@ -9,7 +9,7 @@ that no core needs another one's when they run, or cores pass each other what th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
@@ -87,6 +87,18 @@ class KeptBuffer(ResidencyCandidate):
     """Each of its tensors that groups make or read, but for the address."""
     groups: frozenset[int]
     """Positions of the groups that make and read it."""
+
+    @property
+    def form(self) -> Hashable:
+        """What its places depend on but for what is around it: the same for equal layers."""
+        first, whole = self.first, self.joint.whole
+        views = tuple(
+            (each.shape, each.storage.strides, each.storage.offset - whole.storage.offset)
+            for each in self.joint.tensors.values()
+        )
+        groups = tuple(sorted(group - first for group in self.groups))
+        own = self.bytes, self.saved, self.last - first, groups, self.name in self.kept
+        return own, whole.shape, whole.dtype, tuple(self.kept.values()), views
 
     @property
     def steps(self) -> int:
@@ -389,24 +401,40 @@ class KeepTensors(Omittable):
         table = ResidencyTable.of(parts, prices)
         limit = int(self.share * prices.arch.memories.local.size)
         found = sorted(candidates(parts, graph, prices), key=lambda c: -c.worth)
+        known: dict[Hashable, Slicing | None] = {}
         for _, equal in groupby(found, key=lambda c: (c.worth, c.groups)):
-            _offer(tuple(equal), table, limit)
+            _offer(tuple(equal), table, limit, known)
         return tuple(table.parts)
 
 
-def _offer(equal: Sequence[KeptBuffer], table: ResidencyTable, limit: int) -> None:
+def _offer(
+    equal: Sequence[KeptBuffer], table: ResidencyTable, limit: int,
+    known: dict[Hashable, Slicing | None],
+) -> None:  # fmt: skip
     """Keep candidates that save as much as each other between the same groups, as the steps of a
     recurrent layer do: all of them if that is expected to be quicker, as prices of long groups are
-    dear, else those that are by themselves."""
+    dear, else those that are by themselves. What was found for a candidate is `known` for those of
+    equal layers."""
     if len(equal) > 1:
         joint = (
             table.together(partial(_joint_places, equal, slicing, limit))
             for slicing in equal[0].slicings(table)
         )
-        if table.try_place(*(place for place in joint if place is not None)):
+        if table.try_place(*(place for place in joint if place is not None)) is not None:
             return
     for candidate in equal:
-        table.try_place(*candidate.places(table, limit))
+        form = candidate.form, table.around(candidate, candidate.joint.tensors)
+        if form not in known:
+            ways = [
+                (slicing, place)
+                for slicing in candidate.slicings(table)
+                for place in candidate.places(table, limit, slicing=slicing)
+            ]
+            best = table.try_place(*(place for _, place in ways))
+            known[form] = next((slicing for slicing, place in ways if place is best), None)
+        elif (chosen := known[form]) is not None:
+            for place in candidate.places(table, limit, slicing=chosen):
+                table.commit(place)
 
 
 def _joint_places(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -132,6 +132,9 @@ class Prices(Protocol):
     def lower_bound(self, group: Group) -> float:
         """At most the price, and cheap."""
 
+    def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
+        """What groups have in common that cost the same, and the tensors that it numbers."""
+
 
 def added(
     parts: Iterable[Part], prices: Prices, rest: float = 0.0, limit: float = math.inf
@@ -230,6 +233,9 @@ class OptimisticPrices:
     def lower_bound(self, group: Group) -> float:
         return self.real.lower_bound(self.hoped(group))
 
+    def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
+        return self.real.outline(self.hoped(group))
+
 
 @dataclass
 class ResidencyTable:
@@ -283,9 +289,7 @@ class ResidencyTable:
         span = LiveRange(candidate.name, size, candidate.first, candidate.last, grain)
         start = 0 if address is None else opposite(address, size)
         there = [
-            (opposite(row.address, row.span.size), row.span)
-            for row in self.rows
-            if row.memory == role
+            (opposite(row.address, row.span.size), row.span) for row in self._rows_beside(candidate)
         ]
         offset = lowest(span, there, start) if start >= 0 else limit
         first_byte = opposite(offset, size)
@@ -312,15 +316,36 @@ class ResidencyTable:
             changed |= place[1]
         return (trial.rows[len(self.rows) :], changed) if changed else None
 
-    def try_place(self, *places: Placement) -> bool:
+    def try_place(self, *places: Placement) -> Placement | None:
         """Settle at the best of `places`, which change the same groups, if these are expected to be
-        quicker together than those that are there; whether they are."""
+        quicker together than those that are there; None where they are not."""
         if not places:
-            return False
+            return None
         best = self.best(places, self._added_cycles({}, places[0][1]))
         if best is not None:
             self.commit(best)
-        return best is not None
+        return best
+
+    def around(self, candidate: ResidencyCandidate, tensors: Collection[str]) -> Hashable:
+        """What decides where a candidate that lies in `tensors` is best: the parts from the one
+        before it to the one behind it, each with the numbers of these tensors in it, and the rows
+        of its memory that live meanwhile."""
+        first, last = candidate.first, candidate.last
+        parts = []
+        for position in range(first - 1, last + 2):
+            part = self.parts[position] if 0 <= position < len(self.parts) else None
+            outline, names = self.prices.outline(part) if isinstance(part, Group) else (None, ())
+            own = (names.index(name) if name in names else -1 for name in tensors)
+            parts.append((outline, *own))
+        rows = sorted((row.address, row.span.size) for row in self._rows_beside(candidate))
+        return tuple(parts), tuple(rows)
+
+    def _rows_beside(self, candidate: ResidencyCandidate) -> Iterator[Row]:
+        """Rows of its memory while it is there."""
+        role, first, last = candidate.memory, candidate.first, candidate.last
+        for row in self.rows:
+            if row.span.first <= last and first <= row.span.last and row.memory == role:
+                yield row
 
     def best(self, places: Iterable[Placement], limit: float = math.inf) -> Placement | None:
         """Of `places`, the one with which what is around it is expected to be quickest, if that is
