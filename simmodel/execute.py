@@ -25,7 +25,7 @@ from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
 from simmodel.isa import HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.isa.region import Operand, cached_property
-from simmodel.program.program import Constant, Place, Port, Probe, Program, Slice, places
+from simmodel.program.program import Constant, Place, Port, Probe, Program, TensorSlice, places
 from simmodel.verify.happens_before import Choose, Timeline, sequence, timeline
 from simmodel.verify.overlap import legal_edges, touched_ends
 
@@ -322,7 +322,7 @@ class _Watched:
         self._values: Array | None = None
         self._open = len(probe.slices)
 
-    def read(self, piece: Slice, memory: Bytes) -> None:
+    def read(self, piece: TensorSlice, memory: Bytes) -> None:
         """Take a slice, which is complete."""
         start = piece.operand.address.base
         if self._given is not None:

@@ -173,7 +173,9 @@ def timeloop(entries: Sequence[object]) -> list[Level]:
         known = {*GEMM, *GEMM_AS_CONV, *CONV}
         for dim in dict.fromkeys(order):
             if dim not in known:
-                level.wrong.append(f"{where}: permutation: no loop {dim!r}{_known(dim, known)}")
+                level.wrong.append(
+                    f"{where}: permutation: no loop {dim!r}{_likely_names(dim, known)}"
+                )
             elif order.count(dim) > 1:
                 level.wrong.append(f"{where}: permutation: {dim} stands there twice")
         order = [*dict.fromkeys([*order, *factors])]
@@ -192,7 +194,7 @@ def timeloop(entries: Sequence[object]) -> list[Level]:
     return found
 
 
-def _known(dim: str, known: Iterable[str]) -> str:
+def _likely_names(dim: str, known: Iterable[str]) -> str:
     names = sorted(known)
     return f"{guess(dim, names)}; known are {', '.join(names)}"
 
@@ -345,7 +347,7 @@ def _named(levels: Sequence[Level], sizes: Mapping[str, int], wrong: list[str]) 
     moving = {loop.dim for level in levels for loop in level.loops if loop.count != 1}
     names = {dim for dim in table if table[dim] in sizes}
     wrong += [
-        f"loops over {dim}: the layer has none{_known(dim, names)}"
+        f"loops over {dim}: the layer has none{_likely_names(dim, names)}"
         for dim in sorted(moving - names)
     ]
     loops = [loop for level in levels for loop in level.loops]

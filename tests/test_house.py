@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 95_430, "files": 440, "thin files": 3, "lines of tests": 43_190,
+    "lines": 96_600, "files": 444, "thin files": 3, "lines of tests": 43_700,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -54,6 +54,10 @@ Then for activations in blocks (440, tests 230), layers that have cores of their
 inferences flow (400, tests 80), Winograd (320, tests 155), arrays that are unlike (280, tests 150),
 parts passed at barriers and layers alone beside groups (140, tests 30), tiles along channels (70,
 tests 95), equal layers that pass data on chip alone (85) and fields of memories in a file.
+Then for residuals that an array adds on the way out (300, tests 150), parts of loads that run ahead
+of others' (300, tests 90), loads in the turns of loops before them (250, tests 55), what is read on
+chip and proved (175, tests 45), kernel rows of lines (70), decisions that equal layers and changed
+machines share (140, tests 90).
 """
 THIN = 60
 VAGUE = frozenset({

@@ -22,7 +22,7 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
     A memory is told once: what is too large for a wafer is not told to be too large for a mask.
     """
     asked = {name: rule for name, rule in RULES.items() if name not in ignored}
-    found = _found(asked, LintedMachine(arch))
+    found = _beyond_limits(asked, LintedMachine(arch))
     for array in arch.arrays:
         if array != "matrix":
             found += _of_array(array, arch, {n: rule for n, rule in asked.items() if rule.array})
@@ -31,13 +31,13 @@ def findings(arch: Arch, ignored: Collection[str] = ()) -> list[LintFinding]:
     return sorted(found, key=lambda each: list(SEVERITIES).index(each.rule.severity))
 
 
-def _found(rules: Mapping[str, LintRule], subject: LintedMachine) -> list[LintFinding]:
+def _beyond_limits(rules: Mapping[str, LintRule], subject: LintedMachine) -> list[LintFinding]:
     return [each for name, rule in rules.items() for each in beyond_limit(name, rule, subject)]
 
 
 def _of_array(name: str, arch: Arch, rules: Mapping[str, LintRule]) -> Iterator[LintFinding]:
     """What is beyond the limits of an array beside `matrix`, at its own fields."""
-    for each in _found(rules, LintedMachine(arch.with_array(name))):
+    for each in _beyond_limits(rules, LintedMachine(arch.with_array(name))):
         own = each.path[0] == "matrix"
         path = ("engines", name, *each.path[1:]) if own else each.path
         yield replace(each, path=path, figure=f"{each.figure} ({name})")

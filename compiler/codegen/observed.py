@@ -22,7 +22,7 @@ from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Tensor
 from simmodel.arch.element_types import size_of
-from simmodel.program.program import Probe, Slice
+from simmodel.program.program import Probe, TensorSlice
 
 
 def recipe(
@@ -54,27 +54,27 @@ def _probes(code: ProgramCode, number: int, step: Step, inference: int) -> Itera
     stage = _computed(code, step)
     for name in stage.stored:
         port, kind = code.port(name), code.graph.tensors[name].dtype
-        yield Probe(name, number, port.shape, kind, (Slice(port.operand),))
+        yield Probe(name, number, port.shape, kind, (TensorSlice(port.operand),))
     for name in stage.kept:
         slices = tuple(_slices(code, step, name, inference))
         kind = slices[0].operand.dtype
         yield Probe(name, number, code.graph.tensors[name].shape, kind, slices)
 
 
-def _slices(code: ProgramCode, step: Step, name: str, inference: int) -> Iterator[Slice]:
+def _slices(code: ProgramCode, step: Step, name: str, inference: int) -> Iterator[TensorSlice]:
     """Where a tensor lies that `step` leaves on chip."""
     assert isinstance(step, PlacedGroup)
     schedule = step.plan.schedule
     if (resident := schedule.group.residents.get(name)) is not None:
         for part, box in enumerate(resident.slices):
             operand = resident_operand(step.plan, name, part, _ranges(box), STILL)
-            yield Slice(operand, schedule.first_core + part, box)
+            yield TensorSlice(operand, schedule.first_core + part, box)
         return
     tensor = code.graph.tensors[name]
     for cluster, box in enumerate(_shared_slices(schedule.group, tensor)):
         places = code.cluster_addresses({}, cluster, inference)
         operand = far_operand(tensor, _ranges(box), places)
-        yield Slice(operand, cluster * code.arch.cores, box)
+        yield TensorSlice(operand, cluster * code.arch.cores, box)
 
 
 def _ranges(box: Box) -> tuple[Range, ...]:

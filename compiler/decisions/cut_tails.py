@@ -14,7 +14,6 @@ from compiler.decisions.group_costs import GroupCosts
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode
-from simmodel.isa.region import replace
 
 WORTH = 1.1
 """A tail is cut off where the layer takes so many times what both take apart."""
@@ -23,26 +22,26 @@ WORTH = 1.1
 def without_tails(
     parts: Sequence[Layer | HostNode], costs: GroupCosts
 ) -> tuple[Layer | HostNode, ...]:
-    """`parts`, of which no product has a tail that costs more than it saves."""
-    found = [
-        piece
-        for part in parts
-        for piece in ([part] if isinstance(part, HostNode) else _pieces(part, costs))
-    ]
-    return tuple(
-        part if isinstance(part, HostNode) else replace(part, index=index)
-        for index, part in enumerate(found)
-    )
+    """`parts`, of which no product has a tail that costs more than it saves.
+
+    Both pieces have the number of the layer, as they have where a schedule by hand names them.
+    """
+    found: list[Layer | HostNode] = []
+    for part in parts:
+        found += [part] if isinstance(part, HostNode) else _pieces(part, costs)
+    return tuple(found)
 
 
 def _pieces(layer: Layer, costs: GroupCosts) -> tuple[Layer, ...]:
+    """`layer`, or its product and the tail behind it."""
     at = _first_residual(layer)
     if at is None:
         return (layer,)
     apart = layer.part(0, at), layer.part(at, len(layer.nests) - at)
     whole, *groups = (Group((part,), (part.result.name,)) for part in (layer, *apart))
     together = costs.price(whole)
-    if together <= WORTH * sum(map(costs.lower_bound, groups)):  # nothing is to be won
+    # Most often bounds say already that nothing is to be won, and prices take long.
+    if together <= WORTH * sum(map(costs.lower_bound, groups)):
         return (layer,)
     return apart if together > WORTH * sum(map(costs.price, groups)) else (layer,)
 

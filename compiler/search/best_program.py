@@ -234,7 +234,7 @@ class _Hopeless(Exception):
     """A way to compile whose estimate is too far above the best."""
 
 
-class _Known(Exception):
+class _MadeBefore(Exception):
     """A way to compile that makes a program that was made before; its number."""
 
     def __init__(self, number: int) -> None:
@@ -268,7 +268,7 @@ def _promising(wanted: Wanted) -> list[Best]:
             continue
         except _Hopeless:
             continue
-        except _Known as first:
+        except _MadeBefore as first:
             other = made[first.number]
             made[first.number] = replace(other, same=(*other.same, options.stages))
             continue
@@ -285,7 +285,7 @@ def _promising(wanted: Wanted) -> list[Best]:
 
 def _refuse_known(made: object, before: list[Any]) -> None:
     if made in before:
-        raise _Known(before.index(made))
+        raise _MadeBefore(before.index(made))
 
 
 def _estimated(steps: Iterable[Step]) -> float:

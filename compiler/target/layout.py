@@ -111,9 +111,9 @@ def joined_tap(tensor: Tensor, head: Nest, arch: Arch) -> Tap | None:
     """The kernel loop whose positions lie beside the channels of `tensor`, a product's left operand
     on chip, and may join the reduction; None: there is none."""
     last = axis_of(head.operands[0], roles(head).k)
-    if last is None:
-        return None
     able = {tap.axis: tap for tap in joining(head, arch.matrix)}
+    if last is None or not able:
+        return None
     # A buffer holds the whole window, however narrow the tensor.
     order = left_order(tensor, head, arch)
     moving = [a for a in order if tensor.shape[a] > 1 or a in able or a == last]

@@ -77,7 +77,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Slice:
+class TensorSlice:
     """A part of a tensor, where it lies in one memory."""
 
     operand: Operand
@@ -97,7 +97,7 @@ class Probe:
     """As in `Origin`."""
     shape: tuple[int, ...]
     dtype: str
-    slices: tuple[Slice, ...]
+    slices: tuple[TensorSlice, ...]
 
 
 @dataclass(frozen=True)

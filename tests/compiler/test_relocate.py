@@ -238,8 +238,7 @@ def test_a_narrower_search_asks_nothing_again(monkeypatch: pytest.MonkeyPatch) -
     each = compile_model(model, arch, narrow)
     several, asked[:] = len(asked), []
     first = compile_model(model, arch, wide)
-    assert first.search is not None
     own, asked[:] = len(asked), []
-    again = compile_model(model, arch, narrow, known=first.search.costs)
+    again = compile_model(model, arch, narrow, like=first)
     assert len(asked) < several / 4 and own
     assert print_program(again.program) == print_program(each.program)

@@ -17,7 +17,7 @@ from simmodel.isa import Claim, HostCall, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Register, Ring
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import parse_items, parse_program, print_item, print_program
-from simmodel.program.program import Probe, Program, Slice
+from simmodel.program.program import Probe, Program, TensorSlice
 from simmodel.program.sizes import LengthError, lengths_of, specialize, specialize_probe
 from simmodel.program.substitute import operands_of
 from simmodel.verify import findings, verify
@@ -264,7 +264,7 @@ def test_shapes_that_fit_no_lengths(shapes: dict[str, tuple[int, ...]], message:
 
 
 def test_a_probe_lies_where_its_lengths_say() -> None:
-    row = Slice(at("dram", 640, (1, 8), terms={"n": 8}))
+    row = TensorSlice(at("dram", 640, (1, 8), terms={"n": 8}))
     probe = Probe("row", 0, (1, 8), "int8", (row,))
     made = specialize_probe(probe, (Register("n", 1, 8),), {"n": 5})
     assert made.slices[0].operand.address == Address(640 - 3 * 8)

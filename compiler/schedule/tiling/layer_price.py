@@ -144,7 +144,7 @@ class TilingProblem:
         return left_order(self.source, self.layer.head, self.arch)
 
     @cached_property
-    def joined(self) -> Tap | None:
+    def joined_tap(self) -> Tap | None:
         """The kernel loop whose positions lie beside the channels."""
         return joined_tap(self.source, self.layer.head, self.arch)
 
@@ -773,7 +773,7 @@ class _Candidates:
     def _merged_taps(self) -> Any:
         """Kernel positions in one reduction, because they lie side by side in both operands."""
         problem, source, matrix = self.problem, self.problem.source, self.arch.matrix
-        tap, k, depth = problem.joined, self.found.k, self.choice.k
+        tap, k, depth = problem.joined_tap, self.found.k, self.choice.k
         if problem.rate_type in WINOGRAD or tap is None or k is None or problem.weight.data is None:
             return 1
         last = axis_of(self.head.operands[0], k)
