@@ -399,13 +399,15 @@ def _writes(
     """By group and memory, what sites write there: the first byte, the end, and the site."""
     table, (low, end) = line.operands, line.operands.reaches
     spots = [places(arch, kind, core) for kind, core in table.kinds]
-    origins = [origin.group for origin in line.program.origins]
+    group_of = {n: o.group for n, o in enumerate(line.program.origins) if o.group in groups}
     found: dict[tuple[int, Place], list[tuple[int, int, int]]] = {}
-    for number in np.flatnonzero(table.write).tolist():
+    for number in np.flatnonzero(table.write).tolist() if group_of else ():
         site = int(table.site[number])
-        group = origins[line.sites[site].instruction.origin]
-        for spot in spots[table.kind[number]] if group in groups else ():
-            row = int(low[number]), int(end[number]), site
+        group = group_of.get(line.sites[site].instruction.origin)
+        if group is None:
+            continue
+        row = int(low[number]), int(end[number]), site
+        for spot in spots[table.kind[number]]:
             found.setdefault((group, spot), []).append(row)
     return found
 
