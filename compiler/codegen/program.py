@@ -603,9 +603,9 @@ def _leaves(nodes: Sequence[Node]) -> Iterator[EngineStep]:
     return (leaf for node in nodes for leaf in node.leaves)
 
 
-def _scalars(group: Group) -> tuple[tuple[float, ...], ...]:
+def _scalars(group: Group) -> tuple[bytes, ...]:
     """Constants of one element, which are no weights or encodings but attributes."""
     nests = [nest for layer in group.layers for nest in layer.nests]
     read = dict.fromkeys(a.tensor for n in nests for a in n.reads if a is not n.multiplier)
     data = (group.tensors[name].data for name in read if group.tensors[name].elements == 1)
-    return tuple(tuple(np.ravel(each).tolist()) for each in data if each is not None)
+    return tuple(np.asarray(each).tobytes() for each in data if each is not None)
