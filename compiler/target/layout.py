@@ -100,7 +100,7 @@ def innermost_axes(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
 
         def takes(way: FewChannels) -> float:
             each = product_cycles(arch.matrix, kind, pixels, columns, way.depth)
-            return float(way.steps * each + way.load)
+            return float(max(way.steps * each, way.load))  # which overlap
 
         return min(few_channels(tensor, head, arch), key=takes).innermost
     columns_join = any(tap.row == found.x for tap in joining(head, arch.matrix))
