@@ -110,8 +110,7 @@ def specialize_probe(
     """`probe`, of one slice, of a program with `registers`, for `lengths`; LengthError as
     `checked`."""
     (whole,) = probe.slices
-    operand = _clipped(substitute_operand(whole.operand, checked(registers, lengths)))
-    shape = operand.shape if len(operand.shape) == len(probe.shape) else probe.shape
+    operand, shape = _clip(whole.operand, probe.shape, checked(registers, lengths))
     return replace(probe, shape=shape, slices=(replace(whole, operand=operand),))
 
 
@@ -170,10 +169,16 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
 
 
 def _clip_port(port: Port, values: Mapping[str, int]) -> Port:
-    operand = _clipped(substitute_operand(port.operand, values))
-    rank = len(operand.shape)
-    shape = operand.shape if rank == len(port.shape) else port.shape
+    operand, shape = _clip(port.operand, port.shape, values)
     return replace(port, operand=operand, shape=shape)
+
+
+def _clip(
+    operand: Operand, shape: tuple[int, ...], values: Mapping[str, int]
+) -> tuple[Operand, tuple[int, ...]]:
+    """A tensor's operand and shape; a row with room for what depends on data keeps its shape."""
+    operand = _clipped(substitute_operand(operand, values))
+    return operand, operand.shape if len(operand.shape) == len(shape) else shape
 
 
 @dataclass(frozen=True)
