@@ -53,6 +53,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     net = conv_net(folder / "net.onnx")
     made = study(["cocco-simba-1c", "ethos-u65-like"], [net], fusion=["none", "optimal"])
+    assert made.frame["status"].eq("ok").all(), made.frame["reason"].tolist()
     return write_report(made, folder / "report.html")
 
 
