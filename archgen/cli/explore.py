@@ -28,6 +28,7 @@ from archgen.exploration.plan import Exploration, load_exploration, load_sensiti
 from archgen.exploration.search import ExplorationResult, is_blind, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
+from archgen.models.mapping import following
 from archgen.outcomes.answer import answer as answered
 from archgen.outcomes.frame import records
 from archgen.process.files import unwritable, write_text
@@ -40,7 +41,6 @@ from archgen.schema.tree import ArchError
 from archgen.schema.tree import plain as plain_tree
 from archgen.schema.variants import factor_of, laid_over, spelled, table_of
 from archgen.toolchain import STANDARD
-from compiler.api import parse_tree
 from simmodel.arch.assumed import place_of, value_at
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
@@ -335,8 +335,11 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
 
 def _program(arch: Arch, point: Measurement, effort: int) -> Program:
     scheduling = choice(effort=effort)
+    network = load_model(point.model, batch=point.batch)
+    prepared, dtype = prepared_for(network, arch, scheduling=scheduling)
+    request = request_for(prepared, dtype, arch, True, scheduling)
     if point.tree:
-        scheduling = replace(scheduling, tree=parse_tree(Path(point.tree).read_text("utf-8")))
-    prepared = prepared_for(load_model(point.model, batch=point.batch), arch, scheduling=scheduling)
+        text = Path(point.tree).read_text("utf-8")
+        request, _ = following(request, prepared.edge.proto, text)
     with step(f"compiling {point.model}"):
-        return STANDARD.compile(request_for(*prepared, arch, True, scheduling)).program
+        return STANDARD.compile(request).program
