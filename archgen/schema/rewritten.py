@@ -24,7 +24,8 @@ _KIB, _NANO = 1024, 1e9
 _SIZES = ("size", "loop_buffer")
 _BY_BILLIONS = {"compute": "GOPS", "clock": "GHz"}
 """Units of rates that nobody writes in ones."""
-_KIND = "memories.dram.kind"
+_FROM_KIND = {"memories.dram.kind", "memories.dram.bandwidth"}
+"""Fields that what a kind of DRAM gives follows from."""
 Fields = Mapping[str, Any]
 """Dotted field -> its new value, as a file spells it."""
 
@@ -79,7 +80,7 @@ def _times(value: object, name: str, factor: float) -> str | int | float | None:
 def changed(arch: Arch, fields: Fields) -> Arch | None:
     """`arch` with `fields` set; None where that is no valid machine, or no change."""
     own = fields_of(arch)
-    if _KIND in fields:
+    if fields.keys() & _FROM_KIND:
         _without_given(own, arch)
     tree = spelled(own)
     assert isinstance(tree, Table)
@@ -89,7 +90,7 @@ def changed(arch: Arch, fields: Fields) -> Arch | None:
 
 
 def _without_given(own: dict[str, Any], arch: Arch) -> None:
-    """Leave out of `own` what the kind of DRAM gives, or nobody states: another kind gives it."""
+    """Leave out of `own` what the kind of DRAM gives, or nobody states: it is given anew."""
     dram = arch.memories.dram
     names = next(iter(DRAM_KINDS.values())).fields(0)
     fields = DRAM_KINDS[dram.kind].fields(arch.dram_peak * arch.clock) if dram.kind else {}

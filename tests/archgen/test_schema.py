@@ -96,6 +96,8 @@ def test_a_kind_of_dram_gives_what_the_file_leaves_out(tmp_path: Path) -> None:
     other = changed(given, {"memories.dram.kind": "ddr4"})
     assert other is not None
     assert (other.memories, other.energy) == (ddr.memories, ddr.energy)
+    twice = changed(given, {"memories.dram.bandwidth": "51.2 GB/s"})
+    assert twice is not None and twice.memories.dram.channels == 4
     assert load_arch(write(tmp_path, "none")).memories.dram.run_cost.amount == 0
 
 
