@@ -488,7 +488,7 @@ def _rest(
     spatial = [loop for level in array for loop in level.loops if loop.spatial]
     macs, here = math.prod(loop.count for loop in spatial), arch.peak_macs(arch.types[0])
     if macs != here // arch.core_count:
-        mesh = " x ".join(f"{loop.dim} {loop.count}" for loop in spatial) or "nothing"
+        mesh = " x ".join(f"{loop.dim} {loop.count}" for loop in spatial) or "one product"
         found.left.append(f"{mesh} at once, where a core multiplies {here // arch.core_count:g}")
 
 
