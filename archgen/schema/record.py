@@ -127,7 +127,7 @@ class RecordReader(Generic[Record]):
             and node.value is not None
         ):
             return self.at(tree, path, str(raised))
-        words, expected = [*self.view.words(schema)], self.view.expected(schema)
+        words, expected = [*map(str, self.view.words(schema))], self.view.expected(schema)
         near = trees.guess(node.text, words) if isinstance(node, ScalarNode) else ""
         if isinstance(node, ScalarNode) and node.text in words:  # right, but for its brackets
             near = f"; write [{node.text}]" if expected.startswith("a list") else ""

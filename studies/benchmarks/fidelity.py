@@ -139,7 +139,7 @@ def points_of(
         model = network(row["model"], mapping is not None, folder / f"{target}-{number}.onnx")
         tree = _tree(mapping, folder / f"{target}-{number}.map") if mapping else ""
         ms = float(row["cycles"]) / arch.clock * 1e3 if mapping else float(row["us"]) / 1e3
-        found.append(Measurement(model, ms, None, tree, row["kind"]))
+        found.append(Measurement(model, ms, None, tree, row["kind"], ""))
     return rows, found
 
 
@@ -218,7 +218,7 @@ def scale_sim() -> Iterator[Sequence[object]]:
     for (m, n, k), cycles in SCALE_SIM.items():
         for dataflow, last in zip(DATAFLOWS, cycles, strict=True):
             arch = changed(base, {"matrix.dataflow": dataflow}) or base
-            program = compiled(arch, Measurement(f"gemm:m={m},n={n},k={k}", 1, None, "", ""))
+            program = compiled(arch, Measurement(f"gemm:m={m},n={n},k={k}", 1, None, "", "", ""))
             busy = simulate(program, arch).busy("matrix")
             yield f"{m} x {n} x {k}", dataflow, last + 1, busy, busy / (last + 1)
 
