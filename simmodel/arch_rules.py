@@ -296,6 +296,9 @@ def _no_dram(arch: Arch) -> Iterator[Problem]:
     if memories.dram.on_chip and "bandwidth" not in arch.host.model_fields_set:
         message = "expected: without DRAM inputs and outputs go from and to the host"
         yield Problem(("host", "bandwidth"), message, (("memories", "dram"),))
+    if memories.dram.on_chip and memories.dram.kind is not None:
+        message = "that is memory off chip; expected none where memories.dram.on_chip"
+        yield Problem(("memories", "dram", "kind"), message, (("memories", "dram"),))
 
 
 def _networks(arch: Arch) -> Iterator[Problem]:

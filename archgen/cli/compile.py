@@ -27,6 +27,7 @@ from archgen.extensions import activate, blaming, extension
 from archgen.models.constants import with_values
 from archgen.models.extents import SizeRange
 from archgen.models.load import ModelError, SourceModel, check_sizes
+from archgen.models.mapping import following, is_mapping
 from archgen.models.source_family import SourceFamily
 from archgen.outcomes import rows
 from archgen.outcomes.bottleneck import bottleneck_row, verdict
@@ -178,7 +179,8 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--tree", type=_PATH,
-    help="Follow the schedule in this file, as `--after tree` writes it, instead of searching.",
+    help="Follow the schedule in this file instead of searching: as `--after tree` writes it, or a "
+    "mapping of Timeloop, ZigZag or DOSA for a network with one product.",
 )  # fmt: skip
 @click.option(
     "--in-flight", type=click.IntRange(1), default=1, metavar="N",
@@ -241,7 +243,7 @@ def compile(
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
-        machine, scheduling = _resolved(arch, dtype, given, mistakes)
+        machine, scheduling, mapping = _resolved(arch, dtype, given, mistakes)
         network = _try_loading(lambda: load(spec, dims=asked, batch=batch, roles=roles), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
@@ -251,16 +253,16 @@ def compile(
             roles=tuple(roles.items()), calibration=calibration, host=host, scheduling=scheduling,
             in_flight=in_flight,
         )  # fmt: skip
-        _answer(network, point, shown)
+        _answer(network, point, shown, mapping)
 
     printed(work, ResourceLimits(timeout, memory))
 
 
 def _resolved(
     arch: str | None, dtype: str | None, given: Mapping[str, Any], mistakes: list[str]
-) -> tuple[Arch | None, Scheduling | None]:
-    """The machine and the schedule that is asked for; adds to `mistakes` what is wrong with them,
-    or with the element type."""
+) -> tuple[Arch | None, Scheduling | None, str]:
+    """The machine, the schedule that is asked for and the text of another tool's mapping in its
+    place; adds to `mistakes` what is wrong with them, or with the element type."""
     machine = _try_loading(lambda: load_arch(arch), mistakes) if arch else None
     found, wrong = choices(*(given[name] for name in (*_WORDS, "passes")))
     if len(found) > 1:
@@ -269,7 +271,9 @@ def _resolved(
     if machine is not None and dtype is not None and dtype not in machine.types:
         wrong.append(f"dtype {dtype}: {machine.name} runs networks of {', '.join(machine.types)}")
     mistakes += wrong
-    return machine, replace(found[0], tree=tree) if found else None
+    schedule = None if isinstance(tree, str) else tree
+    scheduling = replace(found[0], tree=schedule) if found else None
+    return machine, scheduling, tree if isinstance(tree, str) else ""
 
 
 def _try_loading(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
@@ -280,10 +284,11 @@ def _try_loading(make: Callable[[], Value], mistakes: list[str]) -> Value | None
         return None
 
 
-def _tree(path: Path | None, mistakes: list[str]) -> api.Tree | None:
-    """The schedule in a file."""
+def _tree(path: Path | None, mistakes: list[str]) -> api.Tree | str | None:
+    """The schedule in a file, or the text of another tool's mapping."""
     try:
-        return None if path is None else api.parse_tree(path.read_text(encoding="utf-8-sig"))
+        text = "" if path is None else path.read_text(encoding="utf-8-sig")
+        return text if path is None or is_mapping(text) else api.parse_tree(text)
     except api.TreeError as mistake:
         mistakes += [f"{path}: {said}" for said in mistake.mistakes]
     except OSError as mistake:
@@ -293,11 +298,11 @@ def _tree(path: Path | None, mistakes: list[str]) -> api.Tree | None:
     return None
 
 
-def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> None:
+def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown, mapping: str) -> None:
     """Show what is asked for, or why there is no program."""
     try:
         with blaming():
-            _show(network, point, shown)
+            _show(network, point, shown, mapping)
     except api.CompilerError as answer:
         click.echo(f"no program: {answer}", err=True)
         sys.exit(1)
@@ -309,7 +314,7 @@ def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown) ->
         raise OptionError(f"{shown.tree}: {said}" for said in wrong.mistakes) from None
 
 
-def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> None:
+def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown, mapping: str) -> None:
     machine = point.arch
     with step(f"opening {network.name}"):
         check_sizes(network.edge, machine, point.dtype)
@@ -317,6 +322,11 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
         network, machine, point.dtype, point.calibration, point.scheduling
     )
     request = request_for(prepared, dtype, machine, point.host, point.scheduling)
+    if mapping:
+        request, left = following(request, prepared.edge.proto, mapping)
+        point = replace(point, scheduling=request.scheduling)
+        for said in left:
+            click.echo(f"has no place in a schedule: {said}", err=True)
     if shown.after is not None:
         _write(_form(shown.after, request, prepared.edge, network.edge.proto), shown.output)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from os.path import relpath
 from pathlib import Path
@@ -28,6 +28,8 @@ from archgen.exploration.plan import Exploration, load_exploration, load_sensiti
 from archgen.exploration.search import ExplorationResult, is_blind, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
+from archgen.models.errors import ModelError
+from archgen.models.mapping import following
 from archgen.outcomes.answer import answer as answered
 from archgen.outcomes.frame import records
 from archgen.process.files import unwritable, write_text
@@ -40,7 +42,7 @@ from archgen.schema.tree import ArchError
 from archgen.schema.tree import plain as plain_tree
 from archgen.schema.variants import factor_of, laid_over, spelled, table_of
 from archgen.toolchain import STANDARD
-from compiler.api import parse_tree
+from compiler.api import TreeError
 from simmodel.arch.assumed import place_of, value_at
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
@@ -307,7 +309,13 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
         raise click.UsageError(f"{arch} stands for {len(loaded)} machines, expected one")
     machine, base = loaded[0].arch, loaded[0].path
     target = out or Path(f"{machine.name}-calibrated.yaml")
-    wrong = unwritable("--out", target)
+    points, unread = read_measurements(measured)
+    wrong = [*unwritable("--out", target), *unread, *_unopened(points)]
+    wrong += [
+        f"--out {target}: is what is read; name another file"
+        for given in (base, measured)
+        if target.exists() and target.samefile(given)
+    ]
     if not machine.assumed:
         wrong.append(
             f"{arch} assumes nothing to fit; state a range of each field that was not measured, as "
@@ -315,28 +323,45 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
         )
     if wrong:
         raise click.UsageError("\n".join(wrong))
-    found = fitted(
-        machine, read_measurements(measured), lambda point: _program(machine, point, effort)
-    )
+    found = fitted(machine, points, lambda point: _program(machine, point, effort))
     for field, span in machine.assumed.items():
         value, before = found.fields[field], place_of(machine, field)
         moved = [place for place in (0.0, 1.0) if place != before]
         ended = value in [value_at(machine, field, place) for place in moved]
         said = "; the end of it: a wider range, or another field, may fit better" * ended
+        if field in found.unseen:
+            said = "; no time depends on it, so it stays assumed"
         click.echo(f"{field}: {value} (assumed {span}{said})")
     for kind in dict.fromkeys(point.kind for point in found.points):
         click.echo(f"{kind}: {found.sentence(kind)}")
+    for doubt in found.doubts():
+        click.echo(f"warning: {doubt}", err=True)
     held = {"extends": relpath(base, target.parent), "name": f"{machine.name}-calibrated"}
-    fields = {field: spelled(value) for field, value in found.fields.items()}
+    fields = {f: spelled(value) for f, value in found.fields.items() if f not in found.unseen}
     text = yaml.safe_dump(plain_tree(laid_over(table_of(held), fields)), sort_keys=False)
     write_text(target, f"# fitted to {measured.name}: {found.sentence()}\n{text}")
     click.echo(f"{target} has the fitted machine: {found.sentence()}")
 
 
+def _unopened(points: Iterable[Measurement]) -> Iterator[str]:
+    """Why networks of `points` cannot be opened, each with its line."""
+    for point in points:
+        try:
+            load_model(point.model, batch=point.batch)
+        except ModelError as wrong:
+            yield f"{point.line}: {wrong}"
+
+
 def _program(arch: Arch, point: Measurement, effort: int) -> Program:
     scheduling = choice(effort=effort)
-    if point.tree:
-        scheduling = replace(scheduling, tree=parse_tree(Path(point.tree).read_text("utf-8")))
-    prepared = prepared_for(load_model(point.model, batch=point.batch), arch, scheduling=scheduling)
-    with step(f"compiling {point.model}"):
-        return STANDARD.compile(request_for(*prepared, arch, True, scheduling)).program
+    network = load_model(point.model, batch=point.batch)
+    prepared, dtype = prepared_for(network, arch, scheduling=scheduling)
+    request = request_for(prepared, dtype, arch, True, scheduling)
+    try:
+        if point.tree:
+            text = Path(point.tree).read_text("utf-8")
+            request, _ = following(request, prepared.edge.proto, text)
+        with step(f"compiling {point.model}"):
+            return STANDARD.compile(request).program
+    except TreeError as wrong:
+        raise TreeError(f"{point.line}: {point.tree}: {said}" for said in wrong.mistakes) from None

@@ -25,9 +25,10 @@ from archgen.lint.rules import SEVERITIES
 from archgen.lint.subject import LintedMachine
 from archgen.schema import Mistake
 from archgen.schema.json_schema import file_schema
-from archgen.schema.load import load_files
+from archgen.schema.load import LoadedArch, load_files
 from archgen.schema.rewritten import peaks
-from archgen.schema.tree import FilePosition, dotted
+from archgen.schema.tree import FilePosition, dotted, find
+from simmodel.arch.dram_kinds import DRAM_KINDS
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -69,6 +70,8 @@ def check(
     if priced:
         more = [costs_table(arch, costs[arch.name]) for arch in priced if energy]
         show([peaks_table(priced, costs), *more], pipe=NARROW)
+    for line in filter(None, map(given_by_kind, loaded)):
+        click.echo(line)
     found = [each for one in loaded for each in findings(one.arch, ignored)]
     for line in brief(found, {each.arch.name: str(each.path) for each in loaded}):
         click.echo(line)
@@ -98,6 +101,18 @@ def peaks_table(archs: list[Arch], costs: dict[str, EnergyCosts]) -> PlainTable:
             f"{area.core.value:.3g}\n+{area.total.value - area.core.value:.2g}",
         )  # fmt: skip
     return table
+
+
+def given_by_kind(loaded: LoadedArch) -> str:
+    """The fields of DRAM that its kind gives, as the file leaves them out."""
+    dram = loaded.arch.memories.dram
+    given = (
+        f"{name} {getattr(dram, name)}"
+        for name in (DRAM_KINDS[dram.kind].fields(0) if dram.kind else ())
+        if find(loaded.tree, ("memories", "dram", name)) is None
+    )
+    said = ", ".join(given)
+    return f"{loaded.arch.name}: memories.dram.kind {dram.kind} gives {said}" if said else ""
 
 
 def costs_table(arch: Arch, costs: EnergyCosts) -> PlainTable:

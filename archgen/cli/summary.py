@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from simmodel.arch.record import Arch
 
 _KIB = 1024
 _SPARE = (
-    "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB",
+    "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB", "range ms",
     "interval ms", "samples/s", "schedule from", "of bound", "fusion", "halo", "objective",
     "effort", "held by", "chosen as", "status",
 )  # fmt: skip
@@ -47,6 +48,7 @@ def _percent(value: float) -> str:
 
 _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("latency_ms", "ms", plain),
+    ("latency_range", "range ms", str),
     ("estimated_ms", "estimated ms", plain),
     ("chosen_as", "chosen as", str),
     ("interval_ms", "interval ms", plain),
@@ -80,6 +82,7 @@ def screenful(
 
 def results_table(frame: pd.DataFrame) -> PlainTable:
     """One row for each point; figures are missing where there is no result."""
+    frame = frame.assign(latency_range=[*map(_range, records(frame))])
     rows = records(frame)
     headings, names = _telling_columns(rows, "status")
     cells = [c for c in _CELLS if c[0] in frame and (c is _CELLS[0] or frame[c[0]].notna().any())]
@@ -97,6 +100,12 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
         style = "red" if row["status"] == "failed" or is_wrong(row) else None
         table.add_row(*_row_cells(row, names), *texts, style=style)
     return table
+
+
+def _range(row: Record) -> str | float:
+    """From the shortest to the longest latency by what the machine's file assumes."""
+    low, high = number(row, "latency_low_ms"), number(row, "latency_high_ms")
+    return f"{plain(low)} to {plain(high)}" if low < high else math.nan
 
 
 def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:

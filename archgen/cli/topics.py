@@ -29,6 +29,7 @@ from compiler import api
 from compiler.api import pass_name
 from simmodel import machine
 from simmodel.arch.base import words_below
+from simmodel.arch.dram_kinds import DRAM_KINDS
 from simmodel.arch.units import show_bytes
 from simmodel.waterfall import MOVED, WORK
 
@@ -78,6 +79,23 @@ def parts(view: View) -> list[Section]:
         )
         for kind, schema in schemas.items()
     ]
+
+
+def _dram_kinds() -> Section:
+    """What each kind of DRAM gives, and from what."""
+    rows = (
+        (name, ", ".join(f"`{field}` {value}" for field, value in kind.fields(0).items()
+                         if field not in ("channels", "write_efficiency")), kind.timing)
+        for name, kind in DRAM_KINDS.items()
+    )  # fmt: skip
+    about = (
+        "What a kind gives where the file states none of its own, and the timing that it follows "
+        "from. Efficiencies are what refresh leaves of long reads and writes; `channels` are as "
+        "many as carry the bandwidth. A run opens a row, of which there are four in tFAW: "
+        "`run_cost` is what its burst leaves of that. `conflict_penalty` is a turn each way for "
+        "1 KiB each way. `latency` is that of a row that is closed, without the controller's."
+    )
+    return _section("memories.dram.kind", ("kind", "gives", "from"), rows, about)
 
 
 def _nested_mappings(view: View, path: str, schema: Schema) -> Iterator[tuple[str, str, Schema]]:
@@ -304,7 +322,7 @@ def _term_sections() -> list[Section]:
 
 
 SECTIONS: dict[str, Callable[[], list[Section]]] = {
-    "architecture": lambda: parts(arch_view()),
+    "architecture": lambda: [*parts(arch_view()), _dram_kinds()],
     "study": lambda: parts(view_of(StudyFile)),
     "columns": _column_sections,
     "plots": _plots,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 
+from archgen.report.sheet import counted
 from archgen.schema.rewritten import Fields, changed
-from archgen.studies.design import StudyError
 from simmodel.arch.assumed import place_of, value_at
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
@@ -28,6 +29,8 @@ _FINE = (-0.1875, -0.125, -0.0625, -0.03125, 0.03125, 0.0625, 0.125, 0.1875)
 _ROUNDS = 3
 _GAIN = 1e-3
 """What a round must take off the error for another one."""
+_WORSE, _FAR, _SPREAD = 0.01, 0.5, 0.1
+"""Errors that are told: more of a kind than before; of half of the times; between equal points."""
 _FEWEST = 4
 """Times below which half of them says nothing of the other half."""
 
@@ -43,19 +46,19 @@ class Measurement:
     """File with the schedule that was measured; empty: the compiler's own is taken."""
     kind: str
     """What errors are listed by; default: the network without its options."""
+    line: str
+    """Where it stands: `points.csv:2`."""
 
 
-def read_measurements(path: Path) -> list[Measurement]:
-    """The rows of a CSV file with the columns model, ms and if wanted batch, tree and kind.
-
-    Raises StudyError with every mistake, each with its line.
-    """
+def read_measurements(path: Path) -> tuple[list[Measurement], list[str]]:
+    """The rows of a CSV file with the columns model, ms and if wanted batch, tree and kind, and
+    what is wrong with the others, each with its line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, skipinitialspace=True))
     except (OSError, UnicodeDecodeError, csv.Error) as why:
-        raise StudyError([f"{path}: {why}"]) from why
-    there = list(rows[0]) if rows else []
+        return [], [f"{path}: {getattr(why, 'strerror', None) or why}"]
+    there = [name for name in (rows[0] if rows else []) if name is not None]
     wrong = [f"{path}:1: no column {name!r}" for name in COLUMNS[:2] if name not in there]
     wrong += [
         f"{path}:1: unknown column {name!r}; there are {', '.join(COLUMNS)}"
@@ -65,22 +68,35 @@ def read_measurements(path: Path) -> list[Measurement]:
     if not rows:
         wrong = [f"{path}: holds no rows; expected a line of columns such as model,ms"]
     found = []
-    for line, row in enumerate([] if wrong else rows, 2):
-        said = {name: (row.get(name) or "").strip() for name in COLUMNS}
-        try:
-            ms, batch = float(said["ms"]), int(said["batch"]) if said["batch"] else None
-        except ValueError:
-            ms = batch = 0
-        if not (0 < ms < math.inf and (batch is None or batch > 0) and said["model"]):
-            wrong.append(f"{path}:{line}: expected a network, a positive time and a positive batch")
+    for number, row in enumerate([] if wrong else rows, 2):
+        line, more = f"{path}:{number}", row.pop(None, None)
+        if more:
+            hint = f'quote a network with options: "{row["model"]},...",0.5'
+            wrong.append(f"{line}: {len(more)} values more than columns; {hint}")
             continue
-        if said["tree"] and not Path(said["tree"]).is_file():
-            wrong.append(f"{path}:{line}: there is no file {said['tree']}")
+        said = {name: (row.get(name) or "").strip() for name in COLUMNS}
+        ms, batch = positive(said["ms"]), positive(said["batch"] or "1")
+        wrong += [
+            f"{line}: {name} {said[name]!r}: expected {expected}"
+            for name, expected, good in (
+                ("model", "a network of the zoo, or an .onnx file", said["model"]),
+                ("ms", "a time above 0, in ms", ms),
+                ("batch", "a whole number above 0", batch and batch == int(batch)),
+                ("tree", "a file", not said["tree"] or Path(said["tree"]).is_file()),
+            )
+            if not good
+        ]
         kind = said["kind"] or Path(said["model"]).stem.partition(":")[0]
-        found.append(Measurement(said["model"], ms, batch, said["tree"], kind))
-    if wrong:
-        raise StudyError(wrong)
-    return found
+        samples = int(batch) if said["batch"] else None
+        found.append(Measurement(said["model"], ms, samples, said["tree"], kind, line))
+    return found, wrong
+
+
+def positive(text: str) -> float:
+    """The number that a text is, 0 where it is none above 0."""
+    with suppress(ValueError):
+        return amount if 0 < (amount := float(text)) < math.inf else 0
+    return 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,8 @@ class Calibration:
     after: Sequence[float]
     held_out: Sequence[float] = field(default=())
     """The same where the point was left out of the fit; empty: there are too few points."""
+    unseen: Collection[str] = ()
+    """Assumed fields that change none of these times over their range."""
 
     def errors(self, times: Sequence[float], kind: str = "") -> list[float]:
         """Relative errors of `times`, of one kind or of all points."""
@@ -108,7 +126,28 @@ class Calibration:
         if self.held_out:
             left = median(self.errors(self.held_out, kind))
             said += f", {left:.1%} where left out of the fit"
-        return f"{said} ({len(after)} points)"
+        return f"{said} ({counted(len(after), 'point')})"
+
+    def doubts(self) -> Iterator[str]:
+        """What speaks against the fit."""
+        fields = len(self.fields) - len(self.unseen)
+        if len(self.points) <= fields:
+            said = f"{counted(len(self.points), 'point')} for {counted(fields, 'field')}"
+            yield f"{said}: other values may meet the times as well; measure more networks"
+        for kind in dict.fromkeys(point.kind for point in self.points):
+            before, after = (median(self.errors(ms, kind)) for ms in (self.before, self.after))
+            if after > before + _WORSE:
+                yield f"{kind}: the fit makes it worse, {before:.1%} to {after:.1%}"
+        if median(self.errors(self.after)) > _FAR:
+            yield "half of the times are met by no value in the ranges: are they in ms?"
+        same: dict[tuple[object, ...], list[Measurement]] = {}
+        for point in self.points:
+            same.setdefault((point.model, point.batch, point.tree), []).append(point)
+        for points in same.values():
+            least, most = min(p.ms for p in points), max(p.ms for p in points)
+            if most > least * (1 + _SPREAD):
+                where = ", ".join(p.line for p in points)
+                yield f"{where}: one network, {least:g} to {most:g} ms"
 
 
 def calibrate(
@@ -153,10 +192,17 @@ def calibrate(
             for each in left
         }
         held_out = [times[each] for each in every]
-    return Calibration(
-        points, fields_at(best), [milliseconds(start, each) for each in every],
-        [milliseconds(best, each) for each in every], held_out,
-    )  # fmt: skip
+    before, after = ([milliseconds(at, each) for each in every] for at in (start, best))
+    unseen = [
+        name
+        for axis, name in enumerate(arch.assumed)
+        if all(
+            milliseconds((*best[:axis], end, *best[axis + 1 :]), each) == after[each]
+            for end in (0.0, 1.0)
+            for each in every
+        )
+    ]
+    return Calibration(points, fields_at(best), before, after, held_out, unseen)
 
 
 def _descend(

@@ -21,7 +21,7 @@ from archgen.schema.rewritten import Peaks, peaks
 from simmodel.arch.element_types import accumulator_of, size_of
 from simmodel.arch.matrix_cycles import product_cycles, streams, tile_limits
 from simmodel.arch.memories import Memory
-from simmodel.arch.record import Arch, CopyEngine, Link
+from simmodel.arch.record import Arch, CopyEngine, Link, Matrix
 from simmodel.arch.units import Delay, show_bytes
 
 REALS = ("fp32", "fp16", "bf16")
@@ -346,6 +346,15 @@ class LintedMachine:
     def operand_sizes(self, parts: Mapping[str, int]) -> str:
         """Such parts in words."""
         return ", ".join(f"{show_bytes(size)} of {what}" for what, size in parts.items())
+
+    def writeback_lacks(self, *steps: str) -> list[str]:
+        """Those of `steps` that the array does not do on the way out."""
+        return [step for step in steps if step not in self.arch.matrix.writeback]
+
+    @property
+    def arrays_beside(self) -> Mapping[str, Matrix]:
+        """Arrays of a core in addition to its `matrix`."""
+        return {name: each for name, each in self.arch.arrays.items() if name != "matrix"}
 
     @property
     def array_sides(self) -> Mapping[str, int]:

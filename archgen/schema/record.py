@@ -18,8 +18,10 @@ import archgen.schema.tree as trees
 from archgen.schema.json_schema import Schema, View, arch_view, view_of
 from archgen.schema.tree import ListNode, Mistake, Node, Path, Plain, ScalarNode, Table
 from simmodel.arch.base import Problem
-from simmodel.arch.memories import SharedMemory
+from simmodel.arch.dram_kinds import DRAM_KINDS
+from simmodel.arch.memories import Dram, SharedMemory
 from simmodel.arch.record import Arch
+from simmodel.arch.units import parse_hertz
 from simmodel.arch_rules import problems
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -125,7 +127,7 @@ class RecordReader(Generic[Record]):
             and node.value is not None
         ):
             return self.at(tree, path, str(raised))
-        words, expected = [*self.view.words(schema)], self.view.expected(schema)
+        words, expected = [*map(str, self.view.words(schema))], self.view.expected(schema)
         near = trees.guess(node.text, words) if isinstance(node, ScalarNode) else ""
         if isinstance(node, ScalarNode) and node.text in words:  # right, but for its brackets
             near = f"; write [{node.text}]" if expected.startswith("a list") else ""
@@ -193,7 +195,6 @@ _WHY = {
 }
 _MEANT = {
     "host.per_call": "what a call costs is its latency",
-    "memories.dram.kind": "the kind of DRAM is energy.dram",
     "memories.l1": "the memory of a core is local",
     "memories.l2": "the memory that cores share is shared",
 }
@@ -241,7 +242,25 @@ def _as_dram(roles: Plain) -> Plain:
     return "dram" if roles == "shared" else roles
 
 
-_READER = RecordReader(Arch, "arch", _MEANT, _WHY, _with_dram)
+def _with_kind(given: Plain) -> Plain:
+    """What the kind of DRAM gives, where the file states none of its own."""
+    memories = given.get("memories") if isinstance(given, dict) else None
+    stated = memories.get("dram") if isinstance(memories, dict) else None
+    if not (isinstance(given, dict) and isinstance(memories, dict) and isinstance(stated, dict)):
+        return given
+    try:
+        dram, clock = Dram.model_validate(stated), parse_hertz(given.get("clock"))
+    except ValueError:  # said of these fields themselves
+        return given
+    if dram.kind is None:
+        return given
+    fields = DRAM_KINDS[dram.kind].fields(dram.bandwidth.at(clock) * clock)
+    made = given | {"memories": memories | {"dram": {**fields, **stated}}}
+    energy = given.get("energy", {})
+    return made | ({"energy": {"dram": dram.kind, **energy}} if isinstance(energy, dict) else {})
+
+
+_READER = RecordReader(Arch, "arch", _MEANT, _WHY, lambda given: _with_kind(_with_dram(given)))
 
 
 def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:
@@ -278,7 +297,7 @@ def _remaining(tree: Table, errors: list[ErrorDetails]) -> list[Problem]:
         broken += wrong
         for path in wrong:
             value = trees.without(value, path)
-        filled = _with_dram(trees.plain(value))
+        filled = _READER.prepare(trees.plain(value))
         assert isinstance(filled, dict)
         for part, *_ in broken:  # also one that need not be there
             if part in _STAND_INS and part in arch_view().root["properties"]:

@@ -14,6 +14,9 @@ from typing import Any
 from archgen.schema.json_schema import arch_view
 from archgen.schema.tree import Table
 from archgen.schema.variants import TWICE, near, spelled, variant
+from simmodel.arch.costs import EnergyTable
+from simmodel.arch.dram_kinds import DRAM_KINDS
+from simmodel.arch.memories import Dram
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 
@@ -21,6 +24,8 @@ _KIB, _NANO = 1024, 1e9
 _SIZES = ("size", "loop_buffer")
 _BY_BILLIONS = {"compute": "GOPS", "clock": "GHz"}
 """Units of rates that nobody writes in ones."""
+_FROM_KIND = {"memories.dram.kind", "memories.dram.bandwidth"}
+"""Fields that what a kind of DRAM gives follows from."""
 Fields = Mapping[str, Any]
 """Dotted field -> its new value, as a file spells it."""
 
@@ -74,11 +79,27 @@ def _times(value: object, name: str, factor: float) -> str | int | float | None:
 
 def changed(arch: Arch, fields: Fields) -> Arch | None:
     """`arch` with `fields` set; None where that is no valid machine, or no change."""
-    tree = spelled(fields_of(arch))
+    own = fields_of(arch)
+    if fields.keys() & _FROM_KIND:
+        _without_given(own, arch)
+    tree = spelled(own)
     assert isinstance(tree, Table)
     choice = {field: spelled(value) for field, value in fields.items()}
     made, mistakes = variant(tree, choice, name=arch.name) if fields else (None, [])
     return made.arch if made is not None and not mistakes and made.arch != arch else None
+
+
+def _without_given(own: dict[str, Any], arch: Arch) -> None:
+    """Leave out of `own` what the kind of DRAM gives, or nobody states: it is given anew."""
+    dram = arch.memories.dram
+    names = next(iter(DRAM_KINDS.values())).fields(0)
+    fields = DRAM_KINDS[dram.kind].fields(arch.dram_peak * arch.clock) if dram.kind else {}
+    plain = Dram.model_validate({"size": 1, "bandwidth": 1, **fields}).model_dump(mode="json")
+    for name in names:
+        if own["memories"]["dram"][name] == plain[name]:
+            del own["memories"]["dram"][name]
+    if own["energy"]["dram"] == (dram.kind or EnergyTable().dram):
+        del own["energy"]["dram"]
 
 
 def leaves(arch: Arch) -> Iterator[tuple[str, Any]]:

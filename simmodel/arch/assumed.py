@@ -21,6 +21,9 @@ _TIMED = (
     "host",
 )  # fmt: skip
 
+_DIGITS = 6
+"""Significant, of values between the ends of a range."""
+
 
 def _looked_up(arch: Arch, field: str) -> tuple[Any, Callable[[object], float]]:
     """The value of a dotted field, and what reads such values as numbers, delays and bandwidths by
@@ -79,12 +82,18 @@ def value_at(arch: Arch, field: str, place: float) -> Any:
     if place in (0, 1):
         return ends(arch, field)[int(place)]
     first, last = map(read, ends(arch, field))
-    amount = first + place * (last - first)
+    amount, clock = first + place * (last - first), arch.clock
+
+    def rounded(number: float) -> str:
+        return f"{number:.{_DIGITS}g}"
+
     if isinstance(own, Delay):
-        return str(Delay(amount if own.in_cycles else amount / arch.clock, own.in_cycles))
+        ns = f"{rounded(1e9 * amount / clock)} ns"
+        return str(Delay.parse(f"{rounded(amount)} cycles" if own.in_cycles else ns))
     if isinstance(own, Bandwidth):
-        return str(Bandwidth(amount if own.per_cycle else amount * arch.clock, own.per_cycle))
-    return amount
+        rate = f"{rounded(1e-9 * amount * clock)} GB/s"
+        return str(Bandwidth.parse(f"{rounded(amount)} B/cycle" if own.per_cycle else rate))
+    return float(rounded(amount))
 
 
 def assumption_problems(arch: Arch) -> Iterator[Problem]:

@@ -69,7 +69,7 @@ class EnergyTable(FrozenModel):
     dram: Literal[
         "lpddr4", "lpddr5", "ddr3", "ddr4", "ddr5", "gddr5", "gddr6", "hbm2", "hbm3", "sram"
     ] = "lpddr4"
-    """Kind of the memory behind the chip."""
+    """Kind of the memory behind the chip; where `memories.dram.kind` is stated, that by default."""
     interface: Literal["own", "shared"] = "own"
     """To DRAM: pads and controllers of its own, or a port of the system's, which serves others."""
     mac: dict[RateType, Energy] = {}

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from simmodel.arch.base import NO_DELAY, FrozenModel
+from simmodel.arch.dram_kinds import DramName
 from simmodel.arch.units import Bandwidth, Bytes, Delay
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -45,6 +46,9 @@ class Dram(FarMemory):
     """Off-chip memory that is read and written; where a machine has none, the SRAM of the system
     beside it, or of the chip."""
 
+    kind: DramName | None = None
+    """Whose public timing gives what the file leaves out: latency, burst, channels, efficiencies,
+    `run_cost`, `conflict_penalty` and `energy.dram`. Default: nothing is lost."""
     write_efficiency: Share = 1.0
     """The same as `read_efficiency` of long writes."""
     on_chip: bool = False

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import csv
 import re
-import runpy
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,17 +35,16 @@ from tables import arguments, table
 import archgen
 from archgen.api import load_model, prepared_for, request_for
 from archgen.exploration.calibrate import Calibration, Measurement, calibrate
+from archgen.models.mapping import following
 from archgen.scheduling import choice
 from archgen.schema.rewritten import changed
 from archgen.toolchain import STANDARD
-from compiler.api import parse_tree
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
 from simmodel.program.program import Program
 
 HERE = Path(__file__).parent
 COLUMNS = ("kind", "point", "measured us", "archgen", "ratio", "fitted", "held out", "ratio ")
-IMPORT = HERE.parent / "11_import_mapping.py"
 SCALE_SIM = {
     # Output pixels, filters, window: cycles less one on 32 x 32, outputs, weights, inputs in place.
     (784, 256, 512): (114799, 112383, 139999),
@@ -139,20 +137,17 @@ def points_of(
     for number, row in enumerate(rows):
         mapping = row.get("mapping")
         model = network(row["model"], mapping is not None, folder / f"{target}-{number}.onnx")
-        tree = _tree(mapping, model, arch, folder / f"{target}-{number}.tree") if mapping else ""
+        tree = _tree(mapping, folder / f"{target}-{number}.map") if mapping else ""
         ms = float(row["cycles"]) / arch.clock * 1e3 if mapping else float(row["us"]) / 1e3
-        found.append(Measurement(model, ms, None, tree, row["kind"]))
+        found.append(Measurement(model, ms, None, tree, row["kind"], ""))
     return rows, found
 
 
-def _tree(mapping: str, model: str, arch: Arch, path: Path) -> str:
-    """The schedule of a mapping; one that splits the columns of a square kernel is turned."""
-    importer = runpy.run_path(str(IMPORT))
+def _tree(mapping: str, path: Path) -> str:
+    """The file of a mapping; one that splits the columns of a square kernel is turned."""
     if "R" in mapping.partition(" - ")[0]:
         mapping = mapping.translate(str.maketrans("PQRS", "QPSR"))
-    sizes, form = importer["layer_of"](model, arch)
-    schedule = importer["translated"](importer["dosa"](mapping), sizes, arch)
-    path.write_text(importer["written"](schedule, form, None), encoding="utf-8")
+    path.write_text(mapping, encoding="utf-8")
     return str(path)
 
 
@@ -160,10 +155,12 @@ def compiled(arch: Arch, point: Measurement) -> Program:
     """The program of a point, by its own schedule if it has one."""
     print(arch.name, point.model, file=sys.stderr, flush=True)
     scheduling = choice(effort=0)
+    prepared, dtype = prepared_for(load_model(point.model), arch, scheduling=scheduling)
+    request = request_for(prepared, dtype, arch, True, scheduling)
     if point.tree:
-        scheduling = replace(scheduling, tree=parse_tree(Path(point.tree).read_text("utf-8")))
-    prepared = prepared_for(load_model(point.model), arch, scheduling=scheduling)
-    return STANDARD.compile(request_for(*prepared, arch, True, scheduling)).program
+        text = Path(point.tree).read_text("utf-8")
+        request, _ = following(request, prepared.edge.proto, text)
+    return STANDARD.compile(request).program
 
 
 def shown(rows: Sequence[Mapping[str, str]], found: Calibration) -> Iterator[Sequence[object]]:
@@ -221,7 +218,7 @@ def scale_sim() -> Iterator[Sequence[object]]:
     for (m, n, k), cycles in SCALE_SIM.items():
         for dataflow, last in zip(DATAFLOWS, cycles, strict=True):
             arch = changed(base, {"matrix.dataflow": dataflow}) or base
-            program = compiled(arch, Measurement(f"gemm:m={m},n={n},k={k}", 1, None, "", ""))
+            program = compiled(arch, Measurement(f"gemm:m={m},n={n},k={k}", 1, None, "", "", ""))
             busy = simulate(program, arch).busy("matrix")
             yield f"{m} x {n} x {k}", dataflow, last + 1, busy, busy / (last + 1)
 

@@ -12,7 +12,6 @@ from archgen.cli.main import cli, is_user_error
 from archgen.exploration.calibrate import calibrate, read_measurements
 from archgen.outcomes.rows import assumed_row
 from archgen.schema.rewritten import changed
-from archgen.studies.design import StudyError
 from compiler import api
 from simmodel.arch.assumed import place_of, value_at
 from simmodel.arch.record import Arch
@@ -92,7 +91,7 @@ POINTS = """model,ms,kind
 def test_measured_times_say_what_was_assumed_wrongly(tmp_path: Path) -> None:
     arch, file = assuming(), tmp_path / "points.csv"
     file.write_text(POINTS)
-    points = read_measurements(file)
+    points, _ = read_measurements(file)
     assert [point.kind for point in points] == ["gemm", "gemm", "window", "window"]
     programs: dict[str, Program] = {
         point.model: archgen.compile_model(archgen.load_model(point.model), arch, effort=0)
@@ -105,7 +104,9 @@ def test_measured_times_say_what_was_assumed_wrongly(tmp_path: Path) -> None:
         for name, program in programs.items()
     ]
     file.write_text("\n".join(["model,ms", *lines]))
-    found = calibrate(arch, read_measurements(file), lambda point: programs[point.model])
+    points, wrong = read_measurements(file)
+    assert wrong == []
+    found = calibrate(arch, points, lambda point: programs[point.model])
     assert max(found.errors(found.before)) > 0.15
     assert max(found.errors(found.after)) < 0.02
     assert max(found.errors(found.held_out)) < 0.1
@@ -119,8 +120,10 @@ def test_measured_times_say_what_was_assumed_wrongly(tmp_path: Path) -> None:
     [
         ("", ["holds no rows; expected a line of columns such as model,ms"]),
         ("network,ms\na,1\n", ["1: no column 'model'", "1: unknown column 'network'; there are"]),
-        ("model,ms,tree\na,1,none.tree\n", ["2: there is no file none.tree"]),
-        ("model,ms\na,fast\nb,-1\n,2\n", ["2: expected", "3: expected", "4: expected"]),
+        ("model,ms,tree\na,1,none.tree\n", ["2: tree 'none.tree': expected a file"]),
+        ("model,ms\na,fast\nb,-1\n,2\n", ["2: ms 'fast'", "3: ms '-1'", "4: model ''"]),
+        ("model,ms,batch\na,1,1.5\n", ["2: batch '1.5': expected a whole number above 0"]),
+        ("model,ms\ngemm:m=1,n=2,k=3,1\n", ["2: 2 values more than columns; quote a network"]),
     ],
 )
 def test_every_mistake_of_measured_times_is_told(
@@ -128,10 +131,9 @@ def test_every_mistake_of_measured_times_is_told(
 ) -> None:
     file = tmp_path / "points.csv"
     file.write_text(text)
-    with pytest.raises(StudyError) as told:
-        read_measurements(file)
-    assert len(told.value.mistakes) == len(mistakes)
-    for said, mistake in zip(told.value.mistakes, mistakes, strict=True):
+    _, told = read_measurements(file)
+    assert len(told) == len(mistakes)
+    for said, mistake in zip(told, mistakes, strict=True):
         assert mistake in said
 
 
@@ -172,3 +174,31 @@ def test_a_machine_that_assumes_nothing_cannot_be_calibrated(tmp_path: Path) -> 
     done = CliRunner().invoke(cli, ["calibrate", "soma-edge", str(file)])
     assert done.exit_code == 2
     assert "soma-edge assumes nothing to fit" in done.output
+
+
+def test_what_speaks_against_a_fit_is_told_and_what_no_time_depends_on_stays_assumed(
+    tmp_path: Path,
+) -> None:
+    base, points = tmp_path / "guessed.yaml", tmp_path / "points.csv"
+    ranges = "{host.latency: 1 us .. 100 us, memories.dram.latency: 60 ns .. 200 ns}"
+    base.write_text(f"extends: soma-edge\nname: guessed\nassumed: {ranges}\n")
+    points.write_text('model,ms\n"gemm:m=64,n=64,k=64",1000\n"gemm:m=64,n=64,k=64",9\n')
+    line = ["calibrate", str(base), str(points), "--effort", "0", "--out"]
+    done = CliRunner().invoke(cli, [*line, str(tmp_path / "fitted.yaml")], catch_exceptions=False)
+    assert "host.latency: 10000 ns (assumed 1 us .. 100 us; no time depends on it" in done.output
+    assert f"warning: {points}:2, {points}:3: one network, 9 to 1000 ms" in done.output
+    assert "warning: half of the times are met by no value in the ranges" in done.output
+    fitted = archgen.load_arch(tmp_path / "fitted.yaml")
+    assert list(fitted.assumed) == ["host.latency"]
+
+
+@pytest.mark.parametrize("name", ["guessed.yaml", "points.csv"])
+def test_a_fit_overwrites_nothing_that_it_reads(tmp_path: Path, name: str) -> None:
+    base, points = tmp_path / "guessed.yaml", tmp_path / "points.csv"
+    base.write_text("extends: soma-edge\nname: guessed\nassumed: {matrix.sustained: 0.5 .. 1.0}\n")
+    points.write_text('model,ms\n"gemm:q=3",1\nnone.onnx,2\n')
+    line = ["calibrate", str(base), str(points), "--out", str(tmp_path / name)]
+    done = CliRunner().invoke(cli, line)
+    assert done.exit_code == 2
+    for said in ("is what is read", "points.csv:2: ", "points.csv:3: "):
+        assert said in done.output

@@ -16,7 +16,7 @@ OTHER_HARDWARE = (
     "memories.shared", "memories.weights", "memories.flash",
     "memories.accumulators", "memories.*.bank_width", "memories.*.mapping",
     "memories.*.alignment", "memories.*.level", "memories.dram.burst", "memories.flash.burst",
-    "memories.dram.on_chip",
+    "memories.dram.on_chip", "memories.dram.kind",
     "copy.*.from", "copy.*.to",
     "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.widens", "copy.*.widens.*",
     "copy.*.broadcast", "copy.*.peer", "links.*",

@@ -104,6 +104,7 @@ BY_HAND: list[tuple[str, dict[str, Any], str, Any]] = [
     ("whole", {}, "front_end.fetch_bandwidth", "256 B/cycle"),
     ("soma-edge", {}, "encoding", {}),
     ("soma-edge", {}, "isa.chains", ["mul_mul"]),
+    ("soma-edge", {}, "memories.dram.kind", "hbm2"),
     ("soma-edge", {}, "vector.table", "0 cycles"),
     ("soma-edge", _PACKED, "encoding.word", 256),
     ("soma-edge", _PACKED, "encoding.widths", {"*.shape": 8}),

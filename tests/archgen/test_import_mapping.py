@@ -3,24 +3,24 @@ form of the same mapping."""
 
 from __future__ import annotations
 
-import runpy
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 import archgen
 from archgen.api import prepared_for, request_for
+from archgen.cli.main import cli
+from archgen.models import mapping
+from archgen.models.mapping import MappedSchedule, following, is_mapping, read
 from archgen.outcomes.points import Point
-from archgen.scheduling import choice
+from archgen.scheduling import OptionError, choice
 from archgen.studies.run import beside
 from archgen.toolchain import compile_best
-from compiler.api import parse_tree
+from compiler.api import TreeError
 from simmodel.machine.run import simulate
 
-IMPORT = runpy.run_path(str(Path(__file__).parents[2] / "studies/11_import_mapping.py"))
 GEMM = {"m": 64, "n": 96, "k": 128}
 TIMELOOP = """
     mapping:
@@ -71,47 +71,50 @@ ZIGZAG = """
     """
 
 
-def translated(path: Path, text: str, sizes: dict[str, int], arch: str = "gemmini-16") -> Any:
-    path = path / "mapping"
-    path.write_text(dedent(text))
-    return IMPORT["translated"](IMPORT["read"](path), sizes, archgen.load_arch(arch))
+def translated(text: str, sizes: dict[str, int], arch: str = "gemmini-16") -> MappedSchedule:
+    assert is_mapping(dedent(text))
+    return mapping.translated(read(dedent(text)), sizes, archgen.load_arch(arch))
 
 
 @pytest.mark.parametrize("text", [TIMELOOP, TIMELOOP_NEST, DOSA, ZIGZAG_NEST])
-def test_each_form_of_a_mapping_says_the_same_tiles(tmp_path: Path, text: str) -> None:
+def test_each_form_of_a_mapping_says_the_same_tiles(text: str) -> None:
     """Rows of 16 within columns of 48, sums in halves; what lies inside is not a schedule's."""
-    found = translated(tmp_path, text, GEMM)
+    found = translated(text, GEMM)
     assert found.loops == ["n 48", "m 16", "k 64"]
     assert [line.partition(": ")[2] for line in found.left] == [
         "for k 4, n 3, m 16: the order of instructions in a tile is the compiler's"
     ]
 
 
-def test_where_a_mapping_names_no_memories_the_largest_tile_that_fits_is_taken(
-    tmp_path: Path,
-) -> None:
-    found = translated(tmp_path, ZIGZAG, GEMM | {"k": 2048})
+def test_where_a_mapping_names_no_memories_the_largest_tile_that_fits_is_taken() -> None:
+    found = translated(ZIGZAG, GEMM | {"k": 2048})
     assert found.loops == ["n 48", "m 16"]
     assert (
         "what lies in which memory is not said: the largest tile that fits is taken" in found.left
     )
 
 
-def test_what_a_schedule_cannot_say_is_listed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("times", "loops", "sums"),
+    # Sums of 64 x 32 in int32 are 8 KiB of the 64 that are there for them; of 2048 x 32, 256 KiB.
+    [(1, ["n 32", "k 32"], "are one tile, whose sums stay where they are"),
+     (32, ["n 32", "m 1024", "k 32"], "stand outside of it: their sums do not fit at once")],
+)  # fmt: skip
+def test_what_a_schedule_cannot_say_is_listed(times: int, loops: list[str], sums: str) -> None:
     """An outer loop over a sum, one over what is split further in, a mesh of another size."""
-    said = "L3[WIO] K3 C4 P2 - L2[WIO] P4 K2 - L0[W] P8 C8X K16X C4"
-    found = translated(tmp_path, said, GEMM)
-    assert found.loops == ["n 32", "m 32", "k 32"]
+    said = f"L3[WIO] K3 C4 P2 - L2[WIO] P4 K2 - L0[W] P{8 * times} C8X K16X C4"
+    found = translated(said, GEMM | {"m": 64 * times})
+    assert found.loops == loops
     assert [line.partition(":")[0] for line in found.left] == [
-        "the loop over k is innermost", "L2[WIO]", "L0[W]",
+        f"the loops over m inside of the sum over k {sums}".partition(":")[0], "L2[WIO]", "L0[W]",
         "k 8 x n 16 at once, where a core multiplies 256",
     ]  # fmt: skip
 
 
-def test_loops_in_space_outside_of_local_memory_are_cores(tmp_path: Path) -> None:
+def test_loops_in_space_outside_of_local_memory_are_cores() -> None:
     said = "L2[WIO] Q7 K2X - L1[WIO] P14 Q1 C8 R3 S3 K16"
     sizes = {"n": 1, "o": 32, "h": 7, "w": 14, "c": 8, "i": 3, "j": 3}
-    found = translated(tmp_path, said, sizes, "cocco-simba-2c")
+    found = translated(said, sizes, "cocco-simba-2c")
     assert (found.cores, found.loops) == (["o = 0:16", "o = 16:32"], ["h 1"])
 
 
@@ -128,9 +131,9 @@ def test_loops_in_space_outside_of_local_memory_are_cores(tmp_path: Path) -> Non
         ("mapping: []", "the mapping has no loops"),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, said: str, wrong: str) -> None:
+def test_mistakes_are_told(said: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        translated(tmp_path, said, GEMM)
+        translated(said, GEMM)
 
 
 TYPOS = """
@@ -143,9 +146,9 @@ TYPOS = """
     """
 
 
-def test_all_mistakes_are_told_at_once_with_where(tmp_path: Path) -> None:
+def test_all_mistakes_are_told_at_once_with_where() -> None:
     with pytest.raises(ValueError, match="entry 2") as told:
-        translated(tmp_path, TYPOS, GEMM)
+        translated(TYPOS, GEMM)
     known = "B, C, D, D0, D1, D2, FX, FY, K, M, N, OX, OY, P, Q, R, S"
     assert [line.strip() for line in str(told.value).splitlines() if line] == [
         f"entry 1 (DRAM): permutation: no loop 'X'; did you mean 'OX'?; known are {known}",
@@ -171,30 +174,54 @@ def test_all_mistakes_are_told_at_once_with_where(tmp_path: Path) -> None:
         ("- 1\n- {temporal_ordering: [], spatial_mapping: [D1]}", "spatial_mapping: .* expected"),
     ],
 )
-def test_malformed_entries_are_mistakes(tmp_path: Path, said: str, wrong: str) -> None:
+def test_malformed_entries_are_mistakes(said: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        translated(tmp_path, said, GEMM)
+        translated(said, GEMM)
 
 
-def test_a_last_turn_that_is_shorter_is_said(tmp_path: Path) -> None:
-    found = translated(tmp_path, "L3[WIO] P5 - L0[W] P14 K96 C128", GEMM)
+def test_a_last_turn_that_is_shorter_is_said() -> None:
+    found = translated("L3[WIO] P5 - L0[W] P14 K96 C128", GEMM)
     assert found.loops == ["m 14"]
     assert found.left[0] == "m: 5 x 14 turns for 64 positions: the last is shorter"
 
 
-def test_a_mapping_of_one_product_compiles_as_it_says(tmp_path: Path) -> None:
+def test_a_mapping_of_one_product_compiles_as_it_says() -> None:
     """The tiles that were compiled are those of the mapping: loads of 16 x 64 and of 64 x 48."""
     arch, model = archgen.load_arch("gemmini-16"), "gemm:m=64,n=96,k=128"
-    sizes, form = IMPORT["layer_of"](model, arch)
-    assert {name: sizes[name] for name in GEMM} == GEMM
-    text = IMPORT["written"](translated(tmp_path, TIMELOOP, sizes), form, 2)
-    scheduling = replace(choice(effort=0), tree=parse_tree(text))
-    prepared, dtype = prepared_for(archgen.load_model(model), arch, scheduling=scheduling)
-    result = compile_best(request_for(prepared, dtype, arch, True, scheduling)).result
+    prepared, dtype = prepared_for(archgen.load_model(model), arch, scheduling=choice(effort=0))
+    asked = request_for(prepared, dtype, arch, True, choice(effort=0))
+    request, left = following(asked, prepared.edge.proto, dedent(TIMELOOP))
+    assert len(left) == 1
+    result = compile_best(request).result
     (decision,) = result.decisions
     (layer,) = decision.schedule.layers
     assert [loop.size for loop in layer.loops] == [48, 16, 64]
     # What the host takes for the input is no part of the comparison.
-    by_hand, own = beside(Point("", arch, model, 1, dtype, scheduling=scheduling, verify=False))
+    point = Point("", arch, model, 1, dtype, scheduling=request.scheduling, verify=False)
+    by_hand, own = beside(point)
     assert by_hand.host_cycles == own.host_cycles and own.host_cycles
     assert by_hand.cycles == simulate(result.program, arch).cycles - own.host_cycles
+
+
+def test_a_mapping_is_of_one_layer() -> None:
+    arch = archgen.load_arch("gemmini-16")
+    prepared, dtype = prepared_for(archgen.load_model("attention:sequence=8"), arch)
+    asked = request_for(prepared, dtype, arch, True, choice(effort=0))
+    with pytest.raises(TreeError, match="has 6 layers that multiply; a mapping is of one"):
+        following(asked, prepared.edge.proto, DOSA)
+
+
+def test_a_file_with_a_mapping_is_a_schedule_for_compile(tmp_path: Path) -> None:
+    path = tmp_path / "mapping"
+    path.write_text(DOSA)
+
+    def compiled(model: str) -> Result:
+        asked = ["compile", "gemmini-16", "-m", model, "--tree", str(path), "--effort", "0"]
+        return CliRunner().invoke(cli, [*asked, "--after", "tree"])
+
+    done = compiled("gemm:m=64,n=96,k=128")
+    assert done.exit_code == 0 and "for n 48; for m 16; for k 64" in done.stdout
+    assert "has no place in a schedule: L1[O]: for k 4, n 3, m 16: the order" in done.stderr
+    done = compiled("gemm:m=64,n=90,k=130")
+    assert isinstance(done.exception, OptionError)
+    assert f"{path}: the mapping covers 128 of the 130 positions of k" == str(done.exception)

@@ -12,7 +12,7 @@ from archgen.cli.machines import schema
 from archgen.schema import ArchError, load_arch, load_archs, shipped_names
 from archgen.schema.json_schema import file_schema
 from archgen.schema.load import shipped_folder
-from archgen.schema.rewritten import peaks
+from archgen.schema.rewritten import changed, peaks
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
 
@@ -71,6 +71,34 @@ def test_a_family_merges_mappings_and_replaces_the_rest(tmp_path: Path) -> None:
 def test_a_file_may_extend_a_shipped_one(tmp_path: Path) -> None:
     arch = load_arch(write(tmp_path, "mine", "extends: gemmini-16\nname: mine\nclock: 2 GHz\n"))
     assert (arch.name, arch.clock, arch.matrix.rows) == ("mine", 2e9, 16)
+
+
+def test_a_kind_of_dram_gives_what_the_file_leaves_out(tmp_path: Path) -> None:
+    kinds = {"kind": "lpddr5", "own": "lpddr5, run_cost: 7 ns, channels: 4", "ddr": "ddr4"}
+    text = BASE.replace("16 GB/s", "25.6 GB/s, kind: {kind}")
+    given, own, ddr = (
+        load_arch(write(tmp_path, name, text.format(name=name, kind=kind)))
+        for name, kind in kinds.items()
+    )
+    dram, clock = given.memories.dram, given.clock
+    # A channel moves 32 B in 2.5 ns, so two carry 25.6 GB/s. Four rows in 20 ns: a run takes 5 ns,
+    # 2.5 more than its burst. Refresh leaves 1 - 280 / 3906. 64 bursts (1 KiB each way), then
+    # 33.8 ns of turns. 18.75 + 25 ns to the burst of 2.5.
+    assert (dram.channels, dram.burst, dram.conflict_penalty) == (2, 32, 0.21)
+    assert (dram.read_efficiency, dram.write_efficiency) == (0.928, 0.928)
+    assert (dram.run_cost.at(clock), dram.latency.cycles(clock)) == (2.5, 46)
+    assert given.energy.dram == "lpddr5"
+    # 10 runs of 64 bytes on a channel of 12.8 B/cycle: 10 * (64 / (12.8 * 0.928) + 2.5) cycles.
+    alone = given.far_load("dram", 640, 10, write=False) / (given.dram_bytes_per_cycle / 2)
+    assert alone == pytest.approx(10 * (64 / (12.8 * 0.928) + 2.5))
+    assert (str(own.memories.dram.run_cost), own.memories.dram.channels) == ("7 ns", 4)
+    assert own.memories.dram.burst == dram.burst
+    other = changed(given, {"memories.dram.kind": "ddr4"})
+    assert other is not None
+    assert (other.memories, other.energy) == (ddr.memories, ddr.energy)
+    twice = changed(given, {"memories.dram.bandwidth": "51.2 GB/s"})
+    assert twice is not None and twice.memories.dram.channels == 4
+    assert load_arch(write(tmp_path, "none")).memories.dram.run_cost.amount == 0
 
 
 def test_aliases_are_allowed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,16 @@ import pytest
 from blocks import conv
 from machines import WRITEBACK, changed, machine
 from networks import Checked, Net, array_cycles, check
+from replay import read, replay
 from test_lookup_tables import forms
 
+from archgen.schema import load_arch
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
 from simmodel.isa import Gemm
 from simmodel.isa.region import Address, Operand
+
+FORMER = Path(__file__).parents[1] / "archs/nvdla-2048.yaml"
 
 
 def operand(dtype: str, *shape: int, **code: Any) -> Operand:
@@ -47,6 +52,14 @@ def test_an_instruction_by_hand() -> None:
     assert [t.bytes for t in item.traffic(arch) if t.operand is more] == [16]  # width of a bank
     plain = changed(arch, "matrix", writeback=WRITEBACK)
     assert item.unencodable(plain) == "no addition on write-back"
+
+
+def test_nvdla_is_the_former_file_and_additions() -> None:
+    """The file as it was has its program still; with `add` the residual network is quicker."""
+    former, now = load_arch(FORMER), load_arch("nvdla-2048")
+    assert changed(now, "matrix", writeback=WRITEBACK) == former
+    record = replay((str(FORMER), "residual", "int8"))
+    assert record.cycles > read()["nvdla-2048", "residual", "int8"].cycles
 
 
 def adding(arch: Arch) -> Arch:

@@ -1,39 +1,27 @@
-"""Another tool's mapping of one layer, as a schedule by hand.
+"""Another tool's mapping of one layer that multiplies, as a schedule by hand: Timeloop's and
+ZigZag's (YAML, and the loop nests that they print), and lines of DOSA.
 
-    python studies/11_import_mapping.py mapping.yaml gemmini-16 -m gemm:m=128,n=768,k=768
-    archgen compile gemmini-16 -m gemm:m=128,n=768,k=768 --tree mapping.tree --report
-
-Reads mappings of Timeloop and of ZigZag (YAML, and the loop nests that they print) and lines of
-DOSA, for a network with one layer that multiplies, such as `gemm:...` or `conv:...` of the zoo.
-What you should see: `mapping.tree`, which fixes tiles, their order and the cores, and line by line
-what the mapping says and a schedule has no place for. The report of the second command has this
-schedule beside the compiler's own: what it misses of a measured time is the machine's error, and
-what the compiler's own takes less is the compiler's gain.
-
-Loops outside of the memories on the chip become loops over tiles; what lies inside of a tile is the
-order of instructions, which is the compiler's. All mistakes of a mapping are told at once.
+The one idea: loops outside of the memories on the chip become loops over tiles, and loops in space
+outside of a local memory cores; what has no place in a schedule is said, line by line. What lies
+inside of a tile is the order of instructions, which is the compiler's. All mistakes of a mapping
+are told at once.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
+import onnx
 import yaml
 
-import archgen
-from archgen.api import prepared_for, request_for
-from archgen.scheduling import choice
 from archgen.schema.tree import guess
-from archgen.toolchain import compile_options
-from compiler.api import form_after
+from archgen.toolchain import Request, compile_options
+from compiler import api
 from simmodel.arch.record import Arch
 
 # What a loop of another tool is in a network of one layer. Timeloop's P and R lie along the width.
@@ -50,7 +38,7 @@ KEYS = ("target", "type", "factors", "permutation", "keep", "bypass")
 
 
 @dataclass(frozen=True)
-class Loop:
+class MappingLoop:
     """One loop of a mapping."""
 
     dim: str
@@ -60,11 +48,11 @@ class Loop:
 
 
 @dataclass
-class Level:
+class MappingLevel:
     """Loops of a mapping outside of one memory's next inner one."""
 
     name: str
-    loops: list[Loop] = field(default_factory=list)
+    loops: list[MappingLoop] = field(default_factory=list)
     """Outermost first."""
     keeps: frozenset[str] | None = None
     """Tensors that lie in it; None: the file does not say."""
@@ -73,7 +61,7 @@ class Level:
 
 
 @dataclass
-class Schedule:
+class MappedSchedule:
     """What a mapping becomes."""
 
     cores: list[str] = field(default_factory=list)
@@ -82,39 +70,39 @@ class Schedule:
     """What has no place in it."""
 
 
-def main() -> None:
-    """Read, translate, write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("arch", help="a shipped machine or a file")
-    parser.add_argument("-m", "--model", required=True, help="gemm:m=..,n=..,k=.. or conv:..")
-    parser.add_argument("--slots", type=int, help="tiles at once [default: the compiler chooses]")
-    parser.add_argument("-o", "--out", type=Path, help="[default: the file's name, as .tree]")
-    asked = parser.parse_args()
-    target = asked.out or asked.file.with_suffix(".tree")
-    try:
-        arch = archgen.load_arch(asked.arch)
-        sizes, form = layer_of(asked.model, arch)
-        schedule = translated(read(asked.file), sizes, arch)
-        target.write_text(written(schedule, form, asked.slots), encoding="utf-8")
-    except (OSError, ValueError, yaml.YAMLError) as why:
-        sys.exit(f"{asked.file}: {why}")
-    print(f"{target}: {'; '.join(f'for {loop}' for loop in schedule.loops) or 'one tile'}")
-    print("\n".join(["Not translated:", *schedule.left]) if schedule.left else "All is translated.")
+_LOOP_NEST = re.compile(r"^[|\s]*(par)?for \w+ in \[", re.MULTILINE)
+_DOSA = re.compile(r"\s*L\d+\[\w*\]")
+_YAML = re.compile(r"^[\s{\"'-]*(mapping|temporal_ordering)\W*:", re.MULTILINE)
 
 
-def layer_of(model: str, arch: Arch) -> tuple[dict[str, int], str]:
+def is_mapping(text: str) -> bool:
+    """Whether a text is another tool's mapping rather than a schedule by hand."""
+    return bool(_LOOP_NEST.search(text) or _DOSA.match(text) or _YAML.search(text))
+
+
+def following(request: Request, proto: onnx.ModelProto, text: str) -> tuple[Request, Sequence[str]]:
+    """`request` with the schedule in `text`, a tree or a mapping of the one layer of `proto` that
+    multiplies, and what has no place in it. Raises api.TreeError with all mistakes."""
+    left: Sequence[str] = ()
+    if is_mapping(text):
+        sizes, form = layer_of(request, proto)
+        schedule = translated(read(text), sizes, request.arch)
+        text, left = written(schedule, form), schedule.left
+    return replace(request, scheduling=replace(request.scheduling, tree=api.parse_tree(text))), left
+
+
+def layer_of(request: Request, proto: onnx.ModelProto) -> tuple[dict[str, int], str]:
     """Loops of the one layer of a network that multiplies, and the tree of its layers alone."""
-    wanted = choice(fusion="none", effort=0)
-    prepared, dtype = prepared_for(archgen.load_model(model), arch, scheduling=wanted)
-    options = compile_options(request_for(prepared, dtype, arch, True, wanted))
+    alone = replace(request.scheduling, fusion="none", effort=0, tree=None)
+    options = compile_options(replace(request, scheduling=alone))
     nests, tree = (
-        form_after(stage, prepared.edge.proto, prepared.name, arch, options)
+        api.form_after(stage, proto, request.name, request.arch, options)
         for stage in ("join-concat", "fuse")
     )
     found = re.findall(r"^\S+\[(.*)\] = sum over (.*?) of mul\(", nests, re.MULTILINE)
     if len(found) != 1:
-        raise ValueError(f"{model} has {len(found)} layers that multiply; a mapping is of one")
+        said = f"{request.name} has {len(found)} layers that multiply; a mapping is of one"
+        raise api.TreeError([said])
     loops = re.findall(r"(\w+)=(\d+)", ", ".join(found[0]))
     return {name: int(extent) for name, extent in loops}, tree
 
@@ -122,40 +110,42 @@ def layer_of(model: str, arch: Arch) -> tuple[dict[str, int], str]:
 # Files to levels, outermost first.
 
 
-def read(path: Path) -> list[Level]:
-    """Levels of the mapping in a file, by what the file holds."""
-    text = path.read_text(encoding="utf-8")
-    if re.search(r"^[|\s]*(par)?for \w+ in \[", text, re.MULTILINE):
+def read(text: str) -> list[MappingLevel]:
+    """Levels of a mapping, by the form that it has."""
+    if _LOOP_NEST.search(text):
         return loop_nest(text)
-    if re.match(r"\s*L\d+\[\w*\]", text):
+    if _DOSA.match(text):
         return dosa(text)
-    document = yaml.safe_load(text)
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as why:
+        raise api.TreeError(str(why).splitlines()) from None
     if isinstance(document, Mapping) and isinstance(document.get("mapping"), list):
         return timeloop(document["mapping"])
     entries = document if isinstance(document, list) else []
     for entry in entries:
         if isinstance(entry, Mapping) and "temporal_ordering" in entry:
             return zigzag(entry)
-    raise ValueError(
-        "neither `mapping` of Timeloop, `temporal_ordering` of ZigZag, the loop nest of either nor "
-        "a line of DOSA"
-    )
+    known = "`mapping` of Timeloop, `temporal_ordering` of ZigZag, the loop nest of either"
+    raise api.TreeError([f"neither {known} nor a line of DOSA"])
 
 
 _OFF_CHIP = "DRAM|MAINMEMORY|OFFCHIP|HBM|DDR|LPDDR|GDDR"
 """Names of memories off chip."""
 
 
-def timeloop(entries: Sequence[object]) -> list[Level]:
+def timeloop(entries: Sequence[object]) -> list[MappingLevel]:
     """Levels of Timeloop's YAML, which is written in any order: the tool lists inner ones first,
     people outer ones; so the level that names no other inside of DRAM is the outermost."""
-    levels: dict[str, Level] = {}
+    levels: dict[str, MappingLevel] = {}
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, Mapping):
-            levels[f"{number}"] = Level("", wrong=[f"entry {number}: {entry!r} is no mapping"])
+            levels[f"{number}"] = MappingLevel(
+                "", wrong=[f"entry {number}: {entry!r} is no mapping"]
+            )
             continue
         where, kind = f"entry {number} ({entry.get('target')})", str(entry.get("type"))
-        level = levels.setdefault(str(entry.get("target")), Level(str(entry.get("target"))))
+        level = levels.setdefault(str(entry.get("target")), MappingLevel(str(entry.get("target"))))
         level.wrong += [f"{where}: no {key!r}" for key in ("target", "type") if key not in entry]
         near = ((key, guess(str(key), KEYS)) for key in entry if key not in KEYS)
         level.wrong += [f"{where}: unknown key {key!r}{hint}" for key, hint in near if hint]
@@ -180,7 +170,7 @@ def timeloop(entries: Sequence[object]) -> list[Level]:
                 level.wrong.append(f"{where}: permutation: {dim} stands there twice")
         order = [*dict.fromkeys([*order, *factors])]
         # A permutation names the innermost loop first; a spatial loop stands inside of the others.
-        loops = [Loop(d, factors[d], kind == "spatial")
+        loops = [MappingLoop(d, factors[d], kind == "spatial")
                  for d in reversed(order) if factors.get(d, 1) != 1]  # fmt: skip
         level.loops = [*level.loops, *loops] if kind == "spatial" else [*loops, *level.loops]
     found = list(levels.values())
@@ -221,34 +211,34 @@ def _permutation(said: object) -> list[str]:
     return re.split(r"[,\s]+", text.strip()) if re.search(r"[,\s]", text.strip()) else list(text)
 
 
-def loop_nest(text: str) -> list[Level]:
+def loop_nest(text: str) -> list[MappingLevel]:
     """Levels of a printed loop nest: Timeloop's, with headings, or ZigZag's, with memories at the
     end of each line."""
-    levels: list[Level] = []
+    levels: list[MappingLevel] = []
     unread: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         heading = re.match(r"(\w+) \[(.*)\]\s*$", line)
         loop = re.match(r"[|\s]*(par)?for (\w+) in \[(\d+)[:,]\s*(\d+)\)?\)?:?(.*)", line)
         if heading:
             keeps = frozenset(re.findall(r"(\w+):", heading[2]))
-            levels.append(Level(heading[1], keeps=keeps))
+            levels.append(MappingLevel(heading[1], keeps=keeps))
         elif loop:
             rest = loop[5].strip().rstrip(":")
             memories = [] if rest.startswith("(") else rest.split()
             if memories and (not levels or levels[-1].name != " ".join(memories)):
-                levels.append(Level(" ".join(memories)))
+                levels.append(MappingLevel(" ".join(memories)))
             spatial = bool(loop[1]) or "Spatial" in rest
             if loop[1] and (not levels or levels[-1].name != "array"):
-                levels.append(Level("array"))
+                levels.append(MappingLevel("array"))
             if not levels:
-                levels.append(Level("outside"))
-            levels[-1].loops.append(Loop(loop[2], int(loop[4]) - int(loop[3]), spatial))
+                levels.append(MappingLevel("outside"))
+            levels[-1].loops.append(MappingLoop(loop[2], int(loop[4]) - int(loop[3]), spatial))
         elif re.match(r"[|\s]*(par)?for\b", line):
             unread.append(f"line {number}: {line.strip()!r}: expected such as for K in [0:16)")
-    return [*levels, Level("", wrong=unread)] if unread else levels
+    return [*levels, MappingLevel("", wrong=unread)] if unread else levels
 
 
-def dosa(text: str) -> list[Level]:
+def dosa(text: str) -> list[MappingLevel]:
     """Levels of DOSA's line, `L3[WIO] C8 Q7 - L2[WI] Q2 - L1[O] P7 K2X`, outermost first."""
     names = {"W": "Weights", "I": "Inputs", "O": "Outputs"}
     levels = []
@@ -256,21 +246,21 @@ def dosa(text: str) -> list[Level]:
         name, *words = part.split() or [""]
         head = re.fullmatch(r"\w+\[([WIO]*)\]", name)
         level = (
-            Level(name, keeps=frozenset(names[letter] for letter in head[1] if head))
+            MappingLevel(name, keeps=frozenset(names[letter] for letter in head[1] if head))
             if head
-            else Level(name, wrong=[f"{name!r}: expected such as L2[WI]"])
+            else MappingLevel(name, wrong=[f"{name!r}: expected such as L2[WI]"])
         )
         for word in words:
             match = re.fullmatch(r"([A-Z]+)(\d+)([XY]?)", word)
             if match is None:
                 level.wrong.append(f"{name}: {word!r}: expected such as C8 or K2X")
             else:
-                level.loops.append(Loop(match[1], int(match[2]), bool(match[3])))
+                level.loops.append(MappingLoop(match[1], int(match[2]), bool(match[3])))
         levels.append(level)
     return levels
 
 
-def zigzag(entry: Mapping[str, Any]) -> list[Level]:
+def zigzag(entry: Mapping[str, Any]) -> list[MappingLevel]:
     """Levels of ZigZag's YAML, which leaves it to the tool what lies in which memory."""
     wrong: list[str] = []
     spread = entry.get("spatial_mapping") or {}
@@ -280,9 +270,9 @@ def zigzag(entry: Mapping[str, Any]) -> list[Level]:
     pairs = {"temporal_ordering": entry["temporal_ordering"]}
     pairs |= {f"spatial_mapping.{axis}": own for axis, own in spread.items()}
     found = {where: [*_pairs(own, where, wrong)] for where, own in pairs.items()}
-    temporal = [Loop(*pair) for pair in reversed(found.pop("temporal_ordering"))]
-    spatial = [Loop(*pair, spatial=True) for own in found.values() for pair in own]
-    return [Level("", temporal, wrong=wrong), Level("array", spatial)]
+    temporal = [MappingLoop(*pair) for pair in reversed(found.pop("temporal_ordering"))]
+    spatial = [MappingLoop(*pair, spatial=True) for own in found.values() for pair in own]
+    return [MappingLevel("", temporal, wrong=wrong), MappingLevel("array", spatial)]
 
 
 def _pairs(said: object, where: str, wrong: list[str]) -> Iterator[tuple[str, int]]:
@@ -302,21 +292,23 @@ def _pairs(said: object, where: str, wrong: list[str]) -> Iterator[tuple[str, in
 # Levels to a schedule.
 
 
-def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) -> Schedule:
+def translated(
+    levels: Sequence[MappingLevel], sizes: Mapping[str, int], arch: Arch
+) -> MappedSchedule:
     """The schedule of a mapping of loops of `sizes` on a machine.
 
-    Raises ValueError with all mistakes of the mapping, and where it is of another layer.
+    Raises api.TreeError with all mistakes of the mapping, and where it is of another layer.
     """
-    found = Schedule()
+    found = MappedSchedule()
     wrong = [mistake for level in levels for mistake in level.wrong]
     if not (wrong or any(level.loops for level in levels)):
-        raise ValueError("the mapping has no loops")
-    levels = _named(levels, sizes, wrong)
-    turns = [(at, loop) for at, level in enumerate(levels) for loop in level.loops]
+        raise api.TreeError(["the mapping has no loops"])
+    levels = _renamed_loops(levels, sizes, wrong)
+    turns = [loop for level in levels for loop in level.loops]
     # What was not read may be what is missing; that factors are too many is known all the same.
     unread = bool(wrong)
     for dim, extent in sizes.items():
-        counts = [loop.count for _, loop in turns if loop.dim == dim]
+        counts = [loop.count for loop in turns if loop.dim == dim]
         covered, factors = math.prod(counts), " x ".join(map(str, counts))
         idle = counts and covered - covered // counts[0] >= extent  # the last of the outer turns
         if covered < extent and not unread:
@@ -328,18 +320,21 @@ def translated(levels: Sequence[Level], sizes: Mapping[str, int], arch: Arch) ->
         elif covered > extent:
             found.left.append(f"{dim}: {factors} turns for {extent} positions: the last is shorter")
     if wrong:
-        raise ValueError("\n  ".join(["", *dict.fromkeys(wrong)]))
+        raise api.TreeError(dict.fromkeys(wrong))
     inside = _first_inside(levels, sizes, arch, found)
     chip = 2 if "shared" in arch.memories.on_chip() else 1  # levels outside of local memories
     split = [loop for level in levels[:chip] for loop in level.loops if loop.spatial]
     outer = [loop for level in levels[:inside] for loop in level.loops if not loop.spatial]
     _cores(split, sizes, arch, found)
-    _tiles(outer, turns, sizes, split, found)
+    tiled = _sums_in_one_place(outer, turns, sizes, split, arch, found)
+    _tiles(tiled, turns, sizes, split, found)
     _rest(levels[inside:], levels[chip:], arch, found)
     return found
 
 
-def _named(levels: Sequence[Level], sizes: Mapping[str, int], wrong: list[str]) -> list[Level]:
+def _renamed_loops(
+    levels: Sequence[MappingLevel], sizes: Mapping[str, int], wrong: list[str]
+) -> list[MappingLevel]:
     """Levels with loops of the network, those of no loop of it to `wrong`; `*` is what the others
     leave."""
     used = {loop.dim for level in levels for loop in level.loops}
@@ -353,12 +348,12 @@ def _named(levels: Sequence[Level], sizes: Mapping[str, int], wrong: list[str]) 
     loops = [loop for level in levels for loop in level.loops]
     count = {d: math.prod(e.count for e in loops if e.count and e.dim == d) for d in moving}
 
-    def renamed(loop: Loop) -> Loop:
+    def renamed(loop: MappingLoop) -> MappingLoop:
         dim = table[loop.dim]
-        return Loop(dim, loop.count or -(-sizes[dim] // count[loop.dim]), loop.spatial)
+        return MappingLoop(dim, loop.count or -(-sizes[dim] // count[loop.dim]), loop.spatial)
 
     return [
-        Level(
+        MappingLevel(
             level.name,
             [renamed(e) for e in level.loops if e.count != 1 and e.dim in names],
             level.keeps,
@@ -368,7 +363,7 @@ def _named(levels: Sequence[Level], sizes: Mapping[str, int], wrong: list[str]) 
 
 
 def _first_inside(
-    levels: list[Level], sizes: Mapping[str, int], arch: Arch, found: Schedule
+    levels: list[MappingLevel], sizes: Mapping[str, int], arch: Arch, found: MappedSchedule
 ) -> int:
     """Position of the first level whose loops lie inside of a tile.
 
@@ -390,25 +385,32 @@ def _first_inside(
     return 1
 
 
-def _fitting(levels: list[Level], sizes: Mapping[str, int], arch: Arch, found: Schedule) -> int:
+def _fitting(
+    levels: list[MappingLevel], sizes: Mapping[str, int], arch: Arch, found: MappedSchedule
+) -> int:
     """Part the loops of a mapping without memories where two tiles still fit; returns where."""
     loops, array = levels[0].loops, levels[1].loops
-    local, sums = arch.memories.local.size, arch.memories.accumulators
     for cut in range(len(loops) + 1):
-        inner = [*loops[cut:], *array]
-        tile = {d: min(n, math.prod(e.count for e in inner if e.dim == d))
-                for d, n in sizes.items()}  # fmt: skip
-        rows = tile.get("m") or tile["h"] * tile["w"]
-        columns, depth = tile.get("o") or tile["n"], math.prod(tile.get(d, 1) for d in SUMS)
-        need = 2 * (rows * depth + columns * depth) + (0 if sums else 4 * rows * columns)
-        if need <= local and (sums is None or 4 * rows * columns <= sums.size):
+        if _fits([*loops[cut:], *array], sizes, arch):
             break
     found.left.append("what lies in which memory is not said: the largest tile that fits is taken")
-    levels[:1] = [Level("outside", loops[:cut]), Level("inside", loops[cut:])]
+    levels[:1] = [MappingLevel("outside", loops[:cut]), MappingLevel("inside", loops[cut:])]
     return 1
 
 
-def _cores(split: Sequence[Loop], sizes: Mapping[str, int], arch: Arch, found: Schedule) -> None:
+def _fits(inner: Sequence[MappingLoop], sizes: Mapping[str, int], arch: Arch) -> bool:
+    """Whether a tile with these loops inside fits: two of its operands, and its sums."""
+    local, sums = arch.memories.local.size, arch.memories.accumulators
+    tile = {d: min(n, math.prod(e.count for e in inner if e.dim == d)) for d, n in sizes.items()}
+    rows = tile.get("m") or tile["h"] * tile["w"]
+    columns, depth = tile.get("o") or tile["n"], math.prod(tile.get(d, 1) for d in SUMS)
+    need = 2 * (rows * depth + columns * depth) + (0 if sums else 4 * rows * columns)
+    return need <= local and (sums is None or 4 * rows * columns <= sums.size)
+
+
+def _cores(
+    split: Sequence[MappingLoop], sizes: Mapping[str, int], arch: Arch, found: MappedSchedule
+) -> None:
     """Parts of the cores, as loops in space outside of their memories say."""
     counts: dict[str, int] = {}
     for loop in split:
@@ -430,32 +432,53 @@ def _cores(split: Sequence[Loop], sizes: Mapping[str, int], arch: Arch, found: S
     found.cores = [", ".join(part) for part in product(*spans)]
 
 
+def _sums_in_one_place(
+    outer: Sequence[MappingLoop], turns: Sequence[MappingLoop], sizes: Mapping[str, int],
+    split: Sequence[MappingLoop], arch: Arch, found: MappedSchedule,
+) -> Sequence[MappingLoop]:  # fmt: skip
+    """Loops over tiles without those over results inside of a sum: these are one tile where its
+    sums fit, else the sum becomes the innermost loop, as sums that are not complete stay."""
+    first = next((at for at, loop in enumerate(outer) if loop.dim in SUMS), len(outer))
+    inner = {loop.dim for loop in outer[first:]} - {*SUMS}
+    if not inner:
+        return outer
+    whole = [loop for at, loop in enumerate(outer) if at < first or loop.dim in SUMS]
+    tile = [MappingLoop(d, _turns(turns, d) // _turns([*whole, *split], d)) for d in sizes]
+    names = f"{', '.join(sorted(inner))} inside of the sum over {outer[first].dim}"
+    if _fits(tile, sizes, arch):
+        found.left.append(f"the loops over {names} are one tile, whose sums stay where they are")
+        return whole
+    found.left.append(f"the loops over {names} stand outside of it: their sums do not fit at once")
+    sums = [loop for loop in outer if loop.dim in SUMS]
+    return [*(loop for loop in outer if loop.dim not in SUMS), *sums]
+
+
+def _turns(loops: Iterable[MappingLoop], dim: str) -> int:
+    """All turns over one dimension."""
+    return math.prod(loop.count for loop in loops if loop.dim == dim)
+
+
 def _tiles(
-    outer: Sequence[Loop], turns: Iterable[tuple[int, Loop]], sizes: Mapping[str, int],
-    split: Sequence[Loop], found: Schedule,
+    outer: Sequence[MappingLoop], turns: Sequence[MappingLoop], sizes: Mapping[str, int],
+    split: Sequence[MappingLoop], found: MappedSchedule,
 ) -> None:  # fmt: skip
-    """Loops over tiles: one of each dimension, those of the sum innermost."""
+    """Loops over tiles: one of each dimension."""
     order: list[str] = []
     for loop in outer:
         if loop.dim in order and order[-1] != loop.dim:
             found.left.append(f"the loops over {loop.dim} are one, where the inner one stands")
         order = [*(dim for dim in order if dim != loop.dim), loop.dim]
-    sums = [dim for dim in order if dim in SUMS]
-    if sums and order[-len(sums) :] != sums:
-        found.left.append(
-            f"the loop over {', '.join(sums)} is innermost: sums that are not complete stay where "
-            "they are added up"
-        )
-    for dim in [*(d for d in order if d not in SUMS), *sums]:
-        total = math.prod(loop.count for _, loop in turns if loop.dim == dim)
-        around = math.prod(loop.count for loop in (*outer, *split) if loop.dim == dim)
+    for dim in order:
+        inside = _turns(turns, dim) // _turns([*outer, *split], dim)
         if dim == "j":
             found.left.append("the sum over the columns of a kernel is in one piece")
-        elif total // around < sizes[dim]:
-            found.loops.append(f"{dim} {total // around}")
+        elif inside < sizes[dim]:
+            found.loops.append(f"{dim} {inside}")
 
 
-def _rest(inside: Sequence[Level], array: Sequence[Level], arch: Arch, found: Schedule) -> None:
+def _rest(
+    inside: Sequence[MappingLevel], array: Sequence[MappingLevel], arch: Arch, found: MappedSchedule
+) -> None:
     """Say what lies inside of a tile, and what the array is taken to be."""
     for level in inside:
         temporal = ", ".join(f"{e.dim} {e.count}" for e in level.loops if not e.spatial)
@@ -465,23 +488,18 @@ def _rest(inside: Sequence[Level], array: Sequence[Level], arch: Arch, found: Sc
     spatial = [loop for level in array for loop in level.loops if loop.spatial]
     macs, here = math.prod(loop.count for loop in spatial), arch.peak_macs(arch.types[0])
     if macs != here // arch.core_count:
-        mesh = " x ".join(f"{loop.dim} {loop.count}" for loop in spatial) or "nothing"
+        mesh = " x ".join(f"{loop.dim} {loop.count}" for loop in spatial) or "one product"
         found.left.append(f"{mesh} at once, where a core multiplies {here // arch.core_count:g}")
 
 
-def written(schedule: Schedule, form: str, slots: int | None) -> str:
+def written(schedule: MappedSchedule, form: str) -> str:
     """The schedule's text: layers as the compiler forms them, with what the mapping says of one."""
     lines: list[str] = []
     for line in form.splitlines():
         text, _, remark = line.partition("#")
         if re.search("Conv|MatMul|Gemm", remark) and text.strip().startswith("layer"):
             lines += [f"  core {part}".rstrip() for part in schedule.cores]
-            lines += [f"  slots {slots}"] if slots else []
             loops = "; ".join(f"for {loop}" for loop in schedule.loops)
             text = f"{text.rstrip()}: {loops}" if loops else text
         lines.append(text.rstrip())
     return "\n".join([*lines, *(f"# not translated: {said}" for said in schedule.left)]) + "\n"
-
-
-if __name__ == "__main__":
-    main()
