@@ -447,10 +447,7 @@ def hand_over(step: StepCode, ctx: Context) -> StepCode:
 
 def split_loads(code: ProgramCode, ctx: Context) -> ProgramCode:
     """Loads of constants in pieces, as their places become free."""
-    users = sum(bool(nodes) for nodes in code.cores)
-    split = ctx.stages.split
-    cores = [split.apply(nodes, ctx.arch, users, code.loop_cycles) for nodes in code.cores]
-    return replace(code, cores=cores)
+    return replace(code, cores=ctx.stages.split.apply(code.cores, ctx.arch, code.loop_cycles))
 
 
 def synchronize(code: ProgramCode, ctx: Context) -> ProgramCode:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from compiler.codegen.issue_order.units import Pricer, far_loads
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop
@@ -117,9 +117,10 @@ class EngineCycles:
 
     arch: Arch
     cores: int
-    pricer: Pricer
     estimated: Callable[[SegmentedLoop], float]
     """Cycles of all turns of a loop; 0: not known."""
+    known: dict[int, tuple[Instruction, int, Mapping[str, float]]] = field(default_factory=dict)
+    """By identity of a prototype, which is kept: its cycles, and those of memories off chip."""
 
     def spare(self, body: Sequence[Node], engine: str, pace: float) -> float:
         """Cycles that a copy engine and the memory of constants have nothing to do in one turn of
@@ -136,10 +137,14 @@ class EngineCycles:
                 for segment in node.segments:
                     self._add(segment.body, times * segment.count, found)
                 continue
-            for item in node.items:
-                found[node.engine] += times * self.pricer.issue_unit(item).cost.cycles
-            for copy, often in _repeated(node.items, times):
-                for far, load in far_loads(copy, self.arch).items():
+            for item, often in _repeated(node.items, times):
+                kind = item.prototype
+                if id(kind) not in self.known:
+                    cycles = Pricer(self.arch, {}).issue_unit(kind).cost.cycles
+                    self.known[id(kind)] = kind, cycles, far_loads(kind, self.arch)
+                _, cycles, loads = self.known[id(kind)]
+                found[node.engine] += often * cycles
+                for far, load in loads.items():
                     found[far] += often * load * self.cores / self.arch.far_rates[far]
 
 

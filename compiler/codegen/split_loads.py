@@ -20,7 +20,6 @@ from typing import Annotated
 
 import numpy as np
 
-from compiler.codegen.issue_order.units import Pricer
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
 from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
 from compiler.cost.overlap import startup_bytes, sustained_rate
@@ -50,18 +49,18 @@ class SplitLoads(Omittable):
     """A piece moves so many times as long as its start-up and latency take."""
 
     def apply(
-        self, nodes: Sequence[Node], arch: Arch, cores: int = 1,
+        self, cores: Sequence[Sequence[Node]], arch: Arch,
         estimated: Callable[[SegmentedLoop], float] = lambda _: 0.0,
-    ) -> list[Node]:  # fmt: skip
-        """The steps of one core in order, with loads outside of all loops joined, or in pieces;
-        `cores` do the same, and loops take `estimated` cycles, as far as that is known."""
-        if not self.enabled:
-            return list(nodes)
+    ) -> list[list[Node]]:  # fmt: skip
+        """The steps of each core in order, with loads outside of all loops joined, or in pieces;
+        loops take `estimated` cycles, as far as that is known."""
+        prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
+        return [self._of_core(nodes, prices) if self.enabled else list(nodes) for nodes in cores]
+
+    def _of_core(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         found: list[Node] = []
-        used = _Used()
-        whole = self._during_loops(
-            join_small_loads(nodes, arch), EngineCycles(arch, cores, Pricer(arch, {}), estimated)
-        )
+        used, arch = _Used(), prices.arch
+        whole = self._during_loops(join_small_loads(nodes, arch), prices)
         for number, node in enumerate(whole):
             found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
             for engine, use in node.touches:

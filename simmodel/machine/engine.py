@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from simpy import Event
 from simpy.events import Timeout
@@ -147,16 +149,23 @@ class Hazards:
         return f"operands of {origins}"
 
 
-Marks = list[tuple[int, int, Hazards]]
-"""Lowest byte, one past the highest, and whose they are."""
+Marks = deque[tuple[int, int, Hazards]]
+"""Lowest byte, one past the highest, and whose they are: of one engine, which works in order, so
+that those which have ended are the first."""
+
+
+def _drop_ended(marks: Marks) -> Marks:
+    while marks and marks[0][2].ended:
+        marks.popleft()
+    return marks
 
 
 class Scoreboard:
     """Instructions of one core that were issued and have not ended, in program order."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, tuple[Marks, Marks]] = {}
-        """By memory instance: what is written and what is read there."""
+        self._marks: dict[int, dict[Engine, tuple[Marks, Marks]]] = {}
+        """By memory instance and engine: what is written and what is read there."""
         self._issued = 0
 
     def issue(self, work: Work, occurrence: int) -> Hazards:
@@ -167,32 +176,33 @@ class Scoreboard:
         assert work.spans_at is not None
         for written, spans in enumerate(work.spans_at(occurrence)):
             for memory, low, high in spans:
-                marks = self._marks.get(memory)
-                if marks is None:
-                    marks = self._marks[memory] = [], []
-                for marked in marks[: 1 + written]:
-                    gone = 0
-                    for start, end, other in marked:
-                        if other.ended:
-                            gone += 1
-                        elif low < end and start < high and other.work.engine is not engine:
-                            pending[other] = None
-                    if gone > len(marked) // 2:
-                        marked[:] = [mark for mark in marked if not mark[2].ended]
-                marks[1 - written].append((low, high, hazards))
+                for other_engine, marks in self._marks.get(memory, {}).items():
+                    for marked in marks[: 1 + written] if other_engine is not engine else ():
+                        for start, end, other in _drop_ended(marked):
+                            if low < end and start < high:
+                                pending[other] = None
+                self._mark(memory, engine, written, (low, high, hazards))
         for other in pending:
             other.behind.append(hazards)
         return hazards
 
+    def _mark(
+        self, memory: int, engine: Engine, written: int, mark: tuple[int, int, Hazards]
+    ) -> None:
+        marks = self._marks.setdefault(memory, {}).setdefault(engine, (deque(), deque()))
+        _drop_ended(marks[1 - written]).append(mark)
+
     def replace(self, flying: list[Hazards]) -> None:
         """Mark what these have at their occurrences, and nothing else."""
-        self._marks = {}
+        for engines in self._marks.values():
+            for marked in chain.from_iterable(engines.values()):
+                marked.clear()
         for hazards in sorted(flying, key=lambda each: each.number):
-            assert hazards.work.spans_at is not None
-            for written, spans in enumerate(hazards.work.spans_at(hazards.occurrence)):
+            work = hazards.work
+            assert work.spans_at is not None
+            for written, spans in enumerate(work.spans_at(hazards.occurrence)):
                 for memory, low, high in spans:
-                    marks = self._marks.setdefault(memory, ([], []))
-                    marks[1 - written].append((low, high, hazards))
+                    self._mark(memory, work.engine, written, (low, high, hazards))
 
 
 # A burst: n instructions of one site, issued one after another, as one entry of the queue.

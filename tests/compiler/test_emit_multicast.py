@@ -310,7 +310,7 @@ def product(low: int, high: int) -> EngineStep:
 
 def pieces(nodes: list[Node], split: SplitLoads | None = None) -> list[tuple[int, int, int]]:
     """Where each load puts how many bytes, and from where it takes them."""
-    made = (split or SplitLoads()).apply(nodes, ARCH)
+    (made,) = (split or SplitLoads()).apply([nodes], ARCH)
     copies = (item for node in made if isinstance(node, EngineStep) for item in node.items)
     return [
         (copy.dst.address.base, copy.dst.elements, copy.src.address.base)
@@ -352,9 +352,8 @@ def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
     part = loaded(20 * KIB, 20 * KIB)
     shared = replace(part, uses=(part.uses[0]._replace(low=0, high=40 * KIB),))
     before: list[Node] = [product(30 * KIB, 40 * KIB), product(20 * KIB, 30 * KIB)]
-    made = [
-        leaf for leaf in SplitLoads().apply([*before, shared], ARCH) if isinstance(leaf, EngineStep)
-    ]
+    (nodes,) = SplitLoads().apply([[*before, shared]], ARCH)
+    made = [leaf for leaf in nodes if isinstance(leaf, EngineStep)]
     assert [(leaf.uses[0].low, leaf.uses[0].high) for leaf in made if leaf.engine == "load"] == [
         (30 * KIB, 40 * KIB),
         (20 * KIB, 30 * KIB),
@@ -369,7 +368,7 @@ def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
     behind = loaded(8 * KIB, 32 * KIB, far=KIB)
 
     def made(*ahead: Node, cycles: float = 5 * 420) -> list[Node]:
-        return SplitLoads().apply([*ahead, loop, behind], ARCH, 1, lambda _: cycles)
+        return SplitLoads().apply([[*ahead, loop, behind]], ARCH, lambda _: cycles)[0]
 
     turning, rest = made()
     assert isinstance(turning, SegmentedLoop)
