@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.tensor_ir.build import reading
+from compiler.tensor_ir.build import identity, reading
 from compiler.tensor_ir.nest import Nest, NestGraph, Tensor
 from simmodel.isa.region import cached_property, replace
 
@@ -111,6 +111,23 @@ class Layer:
         """Tensors that the layer reads, in order of first use."""
         names = (access.tensor for nest in self.nests for access in nest.reads)
         return tuple(dict.fromkeys(name for name in names if name not in self.inside))
+
+    def overwrites(self, name: str) -> bool:
+        """Whether the result may take the place of an input: from the first nest that reads it on,
+        elements are made of those at their own position, all that there are of the input."""
+        tensor, result = self.tensors[name], self.result
+        readers = (p for p, nest in enumerate(self.nests) if name in [a.tensor for a in nest.reads])
+        own = self.inside | {name}
+        return (
+            (tensor.shape, tensor.dtype) == (result.shape, result.dtype)
+            and tensor.data is None
+            and all(
+                nest.elementwise
+                and nest.shape == result.shape
+                and all(identity(a, nest.rank) for a in nest.reads if a.tensor in own)
+                for nest in self.nests[next(readers) :]
+            )
+        )
 
     def part(self, first: int, count: int = 1) -> Layer:
         """`count` of its nests from `first` on, as a layer."""

@@ -247,7 +247,33 @@ class GroupBufferMaker(BufferList):
         """Buffers for the tensors that the walk holds."""
         names = dict.fromkeys(name for w in walked for name in w.holds)
         again = any(w.count * w.repeats > 1 for w in walked)
-        return {name: self._tensor_buffer(name, walked, again).name for name in names}
+        found: dict[str, str] = {}
+        for name in names:
+            place = None if again else self._overwritten(name, walked, found)
+            found[name] = place or self._tensor_buffer(name, walked, again).name
+        return found
+
+    def _overwritten(
+        self, name: str, walked: tuple[TileTrace, ...], found: Mapping[str, str]
+    ) -> str | None:
+        """The buffer in which a tensor is made in the place of one that nobody reads after it, if
+        that lies there as this one should; it is in use until then."""
+        group, facts = self.group, self.facts
+        before = group.overwritten.get(name)
+        if before is None or before not in found or {name, before} & group.residents.keys():
+            return None
+        orders = {facts.passing(group, each).order for each in (name, before)}
+        holds = [[w.holds[n].windows for n in (name, before) if n in w.holds] for w in walked]
+        if len(orders) > 1 or any(one != other for one, *rest in filter(None, holds) for other in rest):
+            return None
+        buffer = self.buffers[found[before]]
+        self.buffers[buffer.name] = replace(buffer, last=self._last_use(name))
+        return buffer.name
+
+    def _last_use(self, name: str) -> int:
+        """The last layer that a tensor must be there for."""
+        last = len(self.group.layers) - 1
+        return last if name in self.group.results else max(p for p, la in enumerate(self.group.layers) if name in la.inputs)
 
     def _resident_buffer(self, name: str) -> TileBuffer:
         """The place of a tensor that is on chip before or after the group."""
@@ -281,13 +307,10 @@ class GroupBufferMaker(BufferList):
         single = rolled or stays or not again or not crossing
         key = (name, passing.border, False) if made is None else None
         bordered = made is not None and any(own.bordered for own in held)
-        last = len(self.group.layers) - 1
-        if name not in self.group.results:
-            last = max(p for p, la in enumerate(self.group.layers) if name in la.inputs)
         buffer = self.add(
             name, "local", tensor.dtype, shape, strides,
             slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
-            first=0 if made is None else made, last=last,
+            first=0 if made is None else made, last=self._last_use(name),
             lasting=again and (rolled or stays or bordered),
         )  # fmt: skip
         if made is None:
