@@ -261,19 +261,24 @@ def test_what_passes_between_layers(rolling: bool) -> None:
     assert name == group.layers[0].result.name
 
 
-@pytest.mark.parametrize("looped", [False, True])
-@pytest.mark.parametrize("again", [False, True])
-def test_a_sum_is_made_in_the_place_of_what_it_reads_last(looped: bool, again: bool) -> None:
-    """Not where the residual is read again, nor where its tiles are ahead of those of the sum."""
+@pytest.mark.parametrize(
+    ("looped", "again", "shorter"),
+    [(False, False, False), (True, False, False), (False, True, False), (False, False, True)],
+)
+def test_a_sum_is_made_in_the_place_of_what_it_reads_last(
+    looped: bool, again: bool, shorter: bool
+) -> None:
+    """Not in tile loops, where the residual is ahead of the sum; nor where it is read again, or by
+    the windows of the product that it is added to."""
     net = Net()
     x = conv(net, net.input(1, 2, 12, 1), 2, (3, 1))
-    y = net.op("Add", conv(net, x, 2, (3, 1)), x)
-    last = conv(net, y, 2, (3, 1))
+    between = x if shorter else conv(net, x, 2, (3, 1))
+    last = conv(net, net.op("Add", conv(net, between, 2, (3, 1)), x), 2, (3, 1))
     group = group_of(net.model(net.op("Add", last, x) if again else last))
     plan = planned(group, rolling=True, looped=looped)
-    residual, total = (plan.buffers[layer.result] for layer in plan.layers[:2])
-    assert (residual is total) is (not looped and not again)
-    assert (total.first, total.last) == (0 if residual is total else 1, 2)
+    residual, *_, total = (plan.buffers[layer.result] for layer in plan.layers[: 3 - shorter])
+    assert (residual is total) is (not looped and not again and not shorter)
+    assert (total.first, total.last) == (0 if residual is total else 2 - shorter, 3 - shorter)
 
 
 def test_constants_that_stay_are_loaded_once() -> None:
