@@ -1,7 +1,8 @@
 """Tokens between the engines of one core, from nothing but which bytes each step touches.
 
 Two steps of different engines that touch common bytes, one of them writing, must keep their order.
-Engines run their queues in order, so of all such pairs only a few need a token:
+Engines run their queues in order, so of all such pairs only a few need a token, and none those that
+other pairs imply over a third engine:
 
     full    step i of an iteration before step j of the same iteration; starts at 0
     free    step i before step j of the iteration that uses the same slot again, one or more later;
@@ -325,15 +326,16 @@ def not_implied(found: Sequence[TokenChain]) -> list[TokenChain]:
     kept = list(found)
     for chain in sorted(found, key=lambda c: (-c.distance, len(c.first))):
         others = [other for other in kept if other is not chain]
-        if all(_implies(others, chain, *pair) for pair in zip(chain.first, chain.second, strict=True)):
+        pairs = zip(chain.first, chain.second, strict=True)
+        if all(_implies(others, chain, *pair) for pair in pairs):
             kept = others
     return kept
 
 
 def _implies(others: Sequence[TokenChain], chain: TokenChain, first: int, second: int) -> bool:
-    """Whether `others` let a pair of `chain` happen in its order only."""
+    """Whether `others` keep a pair of `chain` in order: on each engine, from which iteration and
+    step on does all come after the first of the pair?"""
     after = {chain.giver: (0, first)}
-    """Engine -> iteration and step from which on it comes after the first of the pair."""
     while True:
         known = dict(after)
         for other in others:

@@ -113,20 +113,15 @@ class Layer:
         return tuple(dict.fromkeys(name for name in names if name not in self.inside))
 
     def overwrites(self, name: str) -> bool:
-        """Whether the result may take the place of an input: from the first nest that reads it on,
-        elements are made of those at their own position, all that there are of the input."""
-        tensor, result = self.tensors[name], self.result
-        readers = (p for p, nest in enumerate(self.nests) if name in [a.tensor for a in nest.reads])
-        own = self.inside | {name}
-        return (
-            (tensor.shape, tensor.dtype) == (result.shape, result.dtype)
-            and tensor.data is None
-            and all(
-                nest.elementwise
-                and nest.shape == result.shape
-                and all(identity(a, nest.rank) for a in nest.reads if a.tensor in own)
-                for nest in self.nests[next(readers) :]
-            )
+        """Whether the result may take the place of an input: each element is made of the one at its
+        own position, which nothing else reads."""
+        tensor, result, own = self.tensors[name], self.result, self.inside | {name}
+        reads = [name in (access.tensor for access in nest.reads) for nest in self.nests]
+        return (tensor.shape, tensor.dtype) == (result.shape, result.dtype) and all(
+            nest.elementwise
+            and nest.shape == result.shape
+            and all(identity(a, nest.rank) for a in nest.reads if a.tensor in own)
+            for nest in self.nests[reads.index(True) :]
         )
 
     def part(self, first: int, count: int = 1) -> Layer:

@@ -231,9 +231,7 @@ def _slices(box: Box) -> tuple[slice, ...]:
 NOTHING = Estimate(0, 0, 0, 0, 0)
 
 
-def planned(
-    group: Group, *, rolling: bool, resident: bool = False, looped: bool = True
-) -> Plan:
+def planned(group: Group, *, rolling: bool, resident: bool = False, looped: bool = True) -> Plan:
     layers = tuple(
         Tiled(y, (), (tuple((0, n) for n in y.result.shape),), NOTHING, resident=resident)
         for y in group.layers

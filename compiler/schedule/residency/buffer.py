@@ -256,15 +256,15 @@ class GroupBufferMaker(BufferList):
     def _overwritten(
         self, name: str, walked: tuple[TileTrace, ...], found: Mapping[str, str]
     ) -> str | None:
-        """The buffer in which a tensor is made in the place of one that nobody reads after it, if
-        that lies there as this one should; it is in use until then."""
-        group, facts = self.group, self.facts
-        before = group.overwritten.get(name)
-        if before is None or before not in found or {name, before} & group.residents.keys():
+        """The buffer of a tensor that nobody reads any more, if `name` may be made in its place and
+        lies there alike."""
+        before, facts = self.group.overwritten.get(name), self.facts
+        if before is None or before not in found or {name, before} & self.group.residents.keys():
             return None
-        orders = {facts.passing(group, each).order for each in (name, before)}
-        holds = [[w.holds[n].windows for n in (name, before) if n in w.holds] for w in walked]
-        if len(orders) > 1 or any(one != other for one, *rest in filter(None, holds) for other in rest):
+        both = name, before
+        orders = {facts.passing(self.group, each).order for each in both}
+        windows = ({own.windows if own else () for own in map(w.holds.get, both)} for w in walked)
+        if len(orders) > 1 or any(len(own) > 1 for own in windows):
             return None
         buffer = self.buffers[found[before]]
         self.buffers[buffer.name] = replace(buffer, last=self._last_use(name))
@@ -272,8 +272,9 @@ class GroupBufferMaker(BufferList):
 
     def _last_use(self, name: str) -> int:
         """The last layer that a tensor must be there for."""
-        last = len(self.group.layers) - 1
-        return last if name in self.group.results else max(p for p, la in enumerate(self.group.layers) if name in la.inputs)
+        if name in self.group.results:
+            return len(self.group.layers) - 1
+        return max(p for p, layer in enumerate(self.group.layers) if name in layer.inputs)
 
     def _resident_buffer(self, name: str) -> TileBuffer:
         """The place of a tensor that is on chip before or after the group."""
