@@ -195,14 +195,13 @@ class GroupEmitter:
             if not self._is_constant(name):
                 load = self._input(buffer, engine, moving)
                 nodes += of_tile([load], self._tile_of(buffer.first, moving))
-        stores = dict(self.plan.stores)
+        stores, stored = dict(self.plan.stores), self.plan.schedule.group.stored
         origins = self._origins(moving)
         for position, layer in enumerate(self.layers):
             steps = self._constant_loads(position, first=first)
             steps += self._layer_nodes(layer, position, moving, origins)
-            result = layer.plan.result
-            if result in stores:
-                steps.append(self._store(layer, stores[result], moving))
+            if layer.plan.tiled.layer.result.name in stored and layer.plan.result in stores:
+                steps.append(self._store(layer, stores[layer.plan.result], moving))
             steps += self._handing(position, moving)
             nodes += of_tile(steps, self._tile_of(position, moving))
         return nodes

@@ -1,7 +1,8 @@
 """Tokens between the engines of one core, from nothing but which bytes each step touches.
 
 Two steps of different engines that touch common bytes, one of them writing, must keep their order.
-Engines run their queues in order, so of all such pairs only a few need a token:
+Engines run their queues in order, so of all such pairs only a few need a token, and none those that
+other pairs imply over a third engine:
 
     full    step i of an iteration before step j of the same iteration; starts at 0
     free    step i before step j of the iteration that uses the same slot again, one or more later;
@@ -15,6 +16,7 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -233,7 +235,7 @@ class Synchronizer:
 
     def _chains(self, touches: Sequence[Touches], depth: int) -> list[TokenChain]:
         found = chains(touches, depth)
-        return merged(found) if self.sharing >= Sharing.MERGED else found
+        return not_implied(merged(found) if self.sharing >= Sharing.MERGED else found)
 
     def _token(self, chain: TokenChain, depth: int, lane: int) -> tuple[str, int]:
         """The token of a chain, and how many each of its pairs gives and takes."""
@@ -317,6 +319,36 @@ def merged(found: Sequence[TokenChain]) -> list[TokenChain]:
         for pair, alike in ends.items()
     )  # fmt: skip
     return [*(chain for chain in found if not chain.distance), *carried]
+
+
+def not_implied(found: Sequence[TokenChain]) -> list[TokenChain]:
+    """`found` without chains all of whose pairs others keep in order, over a third engine."""
+    kept = list(found)
+    for chain in sorted(found, key=lambda c: (-c.distance, len(c.first))):
+        others = [other for other in kept if other is not chain]
+        pairs = zip(chain.first, chain.second, strict=True)
+        if all(_implies(others, chain, *pair) for pair in pairs):
+            kept = others
+    return kept
+
+
+def _implies(others: Sequence[TokenChain], chain: TokenChain, first: int, second: int) -> bool:
+    """Whether `others` keep a pair of `chain` in order: on each engine, from which iteration and
+    step on does all come after the first of the pair?"""
+    after = {chain.giver: (0, first)}
+    while True:
+        known = dict(after)
+        for other in others:
+            if other.giver in after:
+                turn, step = after[other.giver]
+                at = bisect_left(other.first, step)
+                turn, at = (turn, at) if at < len(other.first) else (turn + 1, 0)
+                there = turn + other.distance, other.second[at]
+                after[other.taker] = min(after.get(other.taker, there), there)
+        if chain.taker in after and after[chain.taker] <= (chain.distance, second):
+            return True
+        if after == known:
+            return False
 
 
 def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:

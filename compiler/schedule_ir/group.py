@@ -195,6 +195,19 @@ class Group:
         return {name: tuple(readers) for name, readers in found.items()}
 
     @cached_property
+    def overwritten(self) -> dict[str, str]:
+        """Results that may be made in the place of a tensor that passes between layers, each with
+        that one: its last reader makes them of it, element by element."""
+        found: dict[str, str] = {}
+        for layer in self.layers:
+            for name in layer.inputs:
+                readers = self.internal_readers.get(name, ())
+                last = bool(readers) and self.layers[readers[-1]] is layer
+                if last and name not in self.results and layer.overwrites(name):
+                    found.setdefault(layer.result.name, name)
+        return found
+
+    @cached_property
     def users(self) -> dict[str, tuple[Layer, ...]]:
         """Tensors between layers or of the network, each with the layers that make or read it."""
         found: dict[str, list[Layer]] = {}

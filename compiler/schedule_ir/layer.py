@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.tensor_ir.build import reading
+from compiler.tensor_ir.build import identity, reading
 from compiler.tensor_ir.nest import Nest, NestGraph, Tensor
 from simmodel.isa.region import cached_property, replace
 
@@ -111,6 +111,18 @@ class Layer:
         """Tensors that the layer reads, in order of first use."""
         names = (access.tensor for nest in self.nests for access in nest.reads)
         return tuple(dict.fromkeys(name for name in names if name not in self.inside))
+
+    def overwrites(self, name: str) -> bool:
+        """Whether the result may take the place of an input: each element is made of the one at its
+        own position, which nothing else reads."""
+        tensor, result, own = self.tensors[name], self.result, self.inside | {name}
+        reads = [name in (access.tensor for access in nest.reads) for nest in self.nests]
+        return (tensor.shape, tensor.dtype) == (result.shape, result.dtype) and all(
+            nest.elementwise
+            and nest.shape == result.shape
+            and all(identity(a, nest.rank) for a in nest.reads if a.tensor in own)
+            for nest in self.nests[reads.index(True) :]
+        )
 
     def part(self, first: int, count: int = 1) -> Layer:
         """`count` of its nests from `first` on, as a layer."""

@@ -19,6 +19,7 @@ from compiler.codegen.tokens import (
     UseTable,
     chains,
     merged,
+    not_implied,
 )
 from simmodel.isa import Copy, Item, Loop, Sync, Unary
 from simmodel.isa.region import Address, Operand, Ring
@@ -75,6 +76,20 @@ def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:
         *(c for c in found if not c.distance),
         TokenChain("matrix", "load", 1, (3,), (0,)),
     ]
+
+
+@pytest.mark.parametrize(("distance", "implied"), [(1, True), (2, False)])
+def test_orders_that_others_keep_take_no_token(distance: int, implied: bool) -> None:
+    """load, matrix, vector, and load again once vector is done, so many iterations later: matrix
+    is done with this iteration then, but with the next one only where that is the one."""
+    ring = [
+        TokenChain("load", "matrix", 0, (0,), (1,)),
+        TokenChain("matrix", "vector", 0, (1,), (2,)),
+        TokenChain("vector", "load", distance, (2,), (0,)),
+    ]
+    full = TokenChain("load", "vector", 0, (0,), (2,))
+    free = TokenChain("matrix", "load", 1, (1,), (0,))
+    assert not_implied([*ring, full, free]) == (ring if implied else [*ring, free])
 
 
 def test_steps_that_repeat_each_other_add_no_kinds_of_uses() -> None:

@@ -231,13 +231,13 @@ def _slices(box: Box) -> tuple[slice, ...]:
 NOTHING = Estimate(0, 0, 0, 0, 0)
 
 
-def planned(group: Group, *, rolling: bool, resident: bool = False) -> Plan:
+def planned(group: Group, *, rolling: bool, resident: bool = False, looped: bool = True) -> Plan:
     layers = tuple(
         Tiled(y, (), (tuple((0, n) for n in y.result.shape),), NOTHING, resident=resident)
         for y in group.layers
     )
     part = tuple((0, n) for n in group.layers[-1].result.shape)
-    loops = (OuterLoop(2, 4, rolling=rolling),)
+    loops = (OuterLoop(2, 4, rolling=rolling),) if looped else ()
     return MakePlan().apply(Schedule(group, layers, (part,), NOTHING, loops), machine())
 
 
@@ -257,6 +257,26 @@ def test_what_passes_between_layers(rolling: bool) -> None:
     assert not rolling or buffer.slots == 1
     assert plan.layers[0].store is None
     assert name == group.layers[0].result.name
+
+
+@pytest.mark.parametrize(
+    ("looped", "again", "shorter"),
+    [(False, False, False), (True, False, False), (False, True, False), (False, False, True)],
+)
+def test_a_sum_is_made_in_the_place_of_what_it_reads_last(
+    looped: bool, again: bool, shorter: bool
+) -> None:
+    """Not in tile loops, where the residual is ahead of the sum; nor where it is read again, or by
+    the windows of the product that it is added to."""
+    net = Net()
+    x = conv(net, net.input(1, 2, 12, 1), 2, (3, 1))
+    between = x if shorter else conv(net, x, 2, (3, 1))
+    last = conv(net, net.op("Add", conv(net, between, 2, (3, 1)), x), 2, (3, 1))
+    group = group_of(net.model(net.op("Add", last, x) if again else last))
+    plan = planned(group, rolling=True, looped=looped)
+    residual, *_, total = (plan.buffers[layer.result] for layer in plan.layers[: 3 - shorter])
+    assert (residual is total) is (not looped and not again and not shorter)
+    assert (total.first, total.last) == (0 if residual is total else 2 - shorter, 3 - shorter)
 
 
 def test_constants_that_stay_are_loaded_once() -> None:

@@ -247,7 +247,34 @@ class GroupBufferMaker(BufferList):
         """Buffers for the tensors that the walk holds."""
         names = dict.fromkeys(name for w in walked for name in w.holds)
         again = any(w.count * w.repeats > 1 for w in walked)
-        return {name: self._tensor_buffer(name, walked, again).name for name in names}
+        found: dict[str, str] = {}
+        for name in names:
+            place = None if again else self._overwritten(name, walked, found)
+            found[name] = place or self._tensor_buffer(name, walked, again).name
+        return found
+
+    def _overwritten(
+        self, name: str, walked: tuple[TileTrace, ...], found: Mapping[str, str]
+    ) -> str | None:
+        """The buffer of a tensor that nobody reads any more, if `name` may be made in its place and
+        lies there alike."""
+        before, facts = self.group.overwritten.get(name), self.facts
+        if before is None or before not in found or {name, before} & self.group.residents.keys():
+            return None
+        both = name, before
+        orders = {facts.passing(self.group, each).order for each in both}
+        windows = ({own.windows if own else () for own in map(w.holds.get, both)} for w in walked)
+        if len(orders) > 1 or any(len(own) > 1 for own in windows):
+            return None
+        buffer = self.buffers[found[before]]
+        self.buffers[buffer.name] = replace(buffer, last=self._last_use(name))
+        return buffer.name
+
+    def _last_use(self, name: str) -> int:
+        """The last layer that a tensor must be there for."""
+        if name in self.group.results:
+            return len(self.group.layers) - 1
+        return max(p for p, layer in enumerate(self.group.layers) if name in layer.inputs)
 
     def _resident_buffer(self, name: str) -> TileBuffer:
         """The place of a tensor that is on chip before or after the group."""
@@ -281,13 +308,10 @@ class GroupBufferMaker(BufferList):
         single = rolled or stays or not again or not crossing
         key = (name, passing.border, False) if made is None else None
         bordered = made is not None and any(own.bordered for own in held)
-        last = len(self.group.layers) - 1
-        if name not in self.group.results:
-            last = max(p for p, la in enumerate(self.group.layers) if name in la.inputs)
         buffer = self.add(
             name, "local", tensor.dtype, shape, strides,
             slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
-            first=0 if made is None else made, last=last,
+            first=0 if made is None else made, last=self._last_use(name),
             lasting=again and (rolled or stays or bordered),
         )  # fmt: skip
         if made is None:
