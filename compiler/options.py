@@ -58,6 +58,7 @@ from compiler.target.lookup_tables import FillTables
 from compiler.target.narrow_weights import KeepNarrow
 from compiler.target.place_on_host import PlaceOnHost
 from compiler.target.rows import CopyRows
+from compiler.target.start_sums import StartSums
 from compiler.target.vector_functions import ExpandFunctions
 from compiler.target.winograd_kernels import TransformKernels
 from compiler.tensor_ir.fold import FoldBias, FoldClips, FoldConversions, StoreEncoded
@@ -178,6 +179,8 @@ class Stages:
     """Constants that memory holds in fewer bytes than engines multiply."""
     kernels: TransformKernels = field(default_factory=TransformKernels)
     """Kernels that memory holds in more bytes, for fewer products."""
+    starts: StartSums = field(default_factory=StartSums)
+    """Biases from which the array starts its sums."""
     join_host: JoinHost = field(default_factory=JoinHost)
     layout: tuple[Pass[NestGraph], ...] = LAYOUT_PASSES
     fuse: FuseTails = field(default_factory=FuseTails)
@@ -213,6 +216,7 @@ class Stages:
         return (
             *self.shared, self.lower, self.nests, self.marks, self.rows, self.functions,
             self.tables, self.host, self.depthwise, self.kernel_rows, self.narrow, self.kernels,
+            self.starts,
             self.join_host, self.layout, self.fuse, self.bind,
         )  # fmt: skip
 

@@ -24,6 +24,7 @@ from compiler.plan.make_plan import LayerPlan, Plan, moves
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order
 from compiler.target.narrow_weights import fits_tiles, row_of
+from compiler.target.start_sums import as_digits
 from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor, dense
 from simmodel.arch.dtype import pack as pack_elements
 from simmodel.arch.element_types import bytes_for, per_item, size_of
@@ -292,7 +293,8 @@ def constants_of(
         if tensor.data is not None and buffer not in data:
             owner = graph.tensors[buffer]
             assert owner.data is not None
-            data[buffer] = transformed(owner.data, partial(np.reshape, shape=-1))
+            flat = partial(np.reshape, shape=-1)
+            data[buffer] = transformed(owner.data, as_digits if owner.digits else flat)
 
     loaded = {(number, name) for (name, _), (number, _) in pinned_steps(steps).items()}
     for number, (step, own) in enumerate(zip(steps, packs, strict=True)):

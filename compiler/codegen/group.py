@@ -15,6 +15,7 @@ from typing import Any
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.layer import LayerEmitter
 from compiler.codegen.legalize import legal_vector
+from compiler.codegen.matrix import LOWEST
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, emptied, of_tile
 from compiler.codegen.tile import (
     EmissionContext,
@@ -31,6 +32,7 @@ from compiler.plan.make_plan import Plan, outer
 from compiler.plan.symbolic_parts import STILL, Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.group_facts import by_part
+from compiler.target.start_sums import FACTORS
 from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
 from simmodel.isa import Copy, Item, Splat, Unary
 from simmodel.isa.region import Address, Operand, Terms, cached_property
@@ -132,6 +134,23 @@ class GroupEmitter:
         return Moving(self.walked, run, variables, core=self.number, following=following, **fields)
 
     def nodes(self) -> list[Node]:
+        """All steps."""
+        computes = [c for layer in self.plan.layers for c in layer.computes if c.start]
+        factors = dict.fromkeys(compute.start[1] for compute in computes)
+        return [*map(self._factors, factors), *self._nodes()]
+
+    def _factors(self, name: str) -> EngineStep:
+        """What lays the factors of digits, less the zero point with which they are read."""
+        around, buffer, origin = self.around, self.plan.buffers[name], self.layers[0].origin
+        items: list[Item] = []
+        for size, value in ((len(FACTORS), FACTORS[-1]), (1, FACTORS[0])):
+            address = Address(around.places.chip[name][0])
+            dst = Operand(buffer.role, address, (size,), (1,), buffer.dtype)
+            splat = Splat(engine="vector", origin=origin, dst=dst, value=value + LOWEST)
+            items += legal_vector(splat, around.arch, around.names)
+        return EngineStep("vector", tuple(items), around.uses((), (buffer,)), origin)
+
+    def _nodes(self) -> list[Node]:
         schedule = self.plan.schedule
         if not self.plan.walked:
             part = tuple(Range(*span) for span in schedule.parts[self.number])
@@ -199,6 +218,9 @@ class GroupEmitter:
         origins = self._origins(moving)
         for position, layer in enumerate(self.layers):
             steps = self._constant_loads(position, first=first)
+            if any(compute.start for compute in layer.plan.computes):
+                rows = layer.first_rows(self._layer_share(layer, origins), None, 0)
+                steps += rows if first else map(emptied, rows)
             steps += self._layer_nodes(layer, position, moving, origins)
             if layer.plan.tiled.layer.result.name in stored and layer.plan.result in stores:
                 steps.append(self._store(layer, stores[layer.plan.result], moving))
@@ -220,8 +242,7 @@ class GroupEmitter:
         }
         held = {*self.plan.held.values()}
         for buffer in self.plan.buffers.values():
-            if buffer.layer is None and buffer.name not in held:
-                assert buffer.key is not None
+            if buffer.layer is None and buffer.name not in held and buffer.key is not None:
                 region = self._constant_region(buffer)
                 found[buffer.name] = tuple(
                     span._replace(start=span.start - b)
@@ -288,16 +309,31 @@ class GroupEmitter:
 
     def _constant_region(self, buffer: TileBuffer) -> Region:
         """What this core needs of a constant that stays."""
-        layer, key = self.layers[buffer.first].plan.tiled.layer, buffer.key
+        key = buffer.key
         assert key is not None
+        part = self.plan.schedule.loops and buffer.address is None and by_part(key)
+        ranges = self._results(buffer.first, part=bool(part))
+        return needs(self.layers[buffer.first].plan.tiled.layer, ranges, {}).regions[key]
+
+    def _layer_share(
+        self, layer: LayerEmitter, origins: Mapping[str, tuple[Range, ...]]
+    ) -> TilePosition:
+        """All that this core computes of a layer, as one tile."""
+        position = layer.plan.position
+        out = self._results(position, part=bool(self.plan.schedule.loops))
+        return TilePosition(self.around, layer.plan, out, {}, (Turn(),), origins=origins)
+
+    def _results(self, position: int, *, part: bool) -> tuple[Range, ...]:
+        """What is computed of a layer: all, or this core's `part`."""
+        layer = self.layers[position].plan.tiled.layer
         ranges = tuple(Range(0, extent) for extent in layer.result.shape)
-        if self.plan.schedule.loops and buffer.address is None and by_part(key):
-            part = self.walked.share(buffer.first, layer.result.name)
+        if part:
+            share = self.walked.share(position, layer.result.name)
             # A core without work loads one element, as all take the same steps.
-            part = part or tuple((0, 1) for _ in ranges)
-            ranges = tuple(Range(*span) for span in part)
+            share = share or tuple((0, 1) for _ in ranges)
+            ranges = tuple(Range(*span) for span in share)
             ranges = self.following.work(self.number, layer.result.name, ranges)
-        return needs(layer, ranges, {}).regions[key]
+        return ranges
 
     def _buffer_box(
         self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving

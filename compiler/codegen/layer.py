@@ -26,7 +26,7 @@ from compiler.codegen.copies import (
     written,
 )
 from compiler.codegen.legalize import legal_copy
-from compiler.codegen.matrix import MatrixEmitter
+from compiler.codegen.matrix import MatrixEmitter, bias_of
 from compiler.codegen.nodes import (
     EngineStep,
     Node,
@@ -105,6 +105,7 @@ class LayerEmitter:
         ]
         if level and level == self.late_level:
             nodes += [self._late(name, engine, share, tile) for name, engine in self.late]
+        nodes += self.first_rows(tile, self.plan.position, level)
         if level < depth:
             nodes.append(self._segmented_loop(level, tile, share))
         if level == depth:
@@ -116,6 +117,20 @@ class LayerEmitter:
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
         return of_tile(nodes, TileKind(self.origin, tile.path, tuple(s.size for s in tile.out)))
+
+    def first_rows(self, tile: TilePosition, owner: int | None, level: int) -> Iterator[EngineStep]:
+        """What makes the rows from which the sums of all tiles in `tile` start, those of this layer
+        or of the group."""
+        around, plan = self.around, self.plan
+        for compute in (compute for compute in plan.computes if compute.start):
+            row, factors = (plan.buffers[name] for name in compute.start)
+            if (row.layer, row.level) != (owner, level):
+                continue
+            engine, array = compute.binding.adder, around.on_array(compute.binding.array)
+            items = MatrixEmitter(array, self.origin, engine).first_row(compute, tile)
+            digits = plan.buffers[compute.reads[bias_of(compute.nest)]]
+            uses = around.uses((digits, factors), (row,))
+            yield EngineStep(engine, tuple(items), uses, self.origin)
 
     @cached_property
     def late_level(self) -> int:
@@ -268,8 +283,9 @@ class LayerEmitter:
             late = {compute.reads[i] for i in finish}
             sums = {str(compute.sums)}
             if adds:
-                reads, writes, inner = reads - late, sums, set()
+                reads, writes, inner = (reads - late) | set(compute.start[:1]), sums, set()
             else:
+                late -= {compute.reads[bias_of(nest)]} if compute.start else set()
                 reads, inner = sums | late, set(compute.scratch)
         buffers = self.plan.buffers
         uses = around.uses(

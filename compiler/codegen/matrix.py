@@ -22,12 +22,23 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from compiler.codegen.legalize import each_looped, in_runs, scaled
-from compiler.codegen.tile import TileEmitter, TilePosition, read_operand, written_operand
+from compiler.codegen.tile import (
+    TileEmitter,
+    TilePosition,
+    address_of_ranges,
+    read_operand,
+    region_origin,
+    slot_address,
+    written_operand,
+)
 from compiler.codegen.vector import Windows
+from compiler.geometry.boxes import Range, keys_of, touched
 from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
 from compiler.target.loops.split import PieceRun, behind, ends, runs
 from compiler.target.machine import rate_type
+from compiler.target.start_sums import FACTORS
+from compiler.tensor_ir.nest import Nest
 from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction, WinogradConv
@@ -48,12 +59,14 @@ class ProductOperands:
     opens: bool
     closes: bool
     """Whether the last piece writes the finished result."""
+    start: Operand | None = None
+    """The row that the sums of all pixels start from."""
 
     def each(self, change: Callable[[Operand], Operand]) -> ProductOperands:
         finish = {n: change(v) if isinstance(v, Operand) else v for n, v in self.finish.items()}
         return replace(
             self, a=change(self.a), w=change(self.w), sums=self.sums and change(self.sums),
-            out=change(self.out), finish=finish,
+            out=change(self.out), finish=finish, start=self.start and change(self.start),
         )  # fmt: skip
 
     def channels(
@@ -101,7 +114,8 @@ class MatrixEmitter(TileEmitter):
             sums = written_operand(compute, compute.sums, tile)
         closes = tile.closes and compute.binding.direct
         finish = self._finish(compute, tile) if closes else {}
-        product = ProductOperands(a, w, sums, out, finish, tile.opens, closes)
+        start = self._as_start(compute, tile)
+        product = ProductOperands(a, w, sums, out, finish, tile.opens, closes, start)
         native = nest.depthwise and self.arch.matrix.depthwise
         channel = found.col
         if native or nest.beside is not None:
@@ -120,6 +134,35 @@ class MatrixEmitter(TileEmitter):
         if nest.beside is None:
             return each_looped(self._products(compute, tile, product, axes), counts)
         return self._channel_groups(compute, tile, product, nest.beside, counts)
+
+    def first_row(self, compute: Compute, tile: TilePosition) -> list[Item]:
+        """What makes the row from which sums start, for all columns in `tile`."""
+        index = bias_of(compute.nest)
+        (span,) = ranges = tile.needs.regions[keys_of(compute.nest)[index]].ranges
+        names = compute.reads[index], compute.start[0]
+        w, row = (_bias_operand(compute, name, ranges, tile) for name in names)
+        factors, deep = tile.plan.buffers[compute.start[1]], len(FACTORS)
+        whole: MatrixInstruction = (
+            TileProduct if self.arch.matrix.granularity == "tile" else Gemm
+        )(
+            engine=self.engine, origin=self.origin,
+            a=Operand(
+                factors.role, slot_address(factors, tile), (1, 1, 1, deep), (deep, deep, deep, 1),
+                "int8", zero=LOWEST,
+            ),
+            w=replace(w, shape=(deep, span.size), strides=(1, w.itemsize), dtype="int8"),
+            dst=replace(row, shape=(1, 1, 1, span.size), strides=(0, 0, 0, row.itemsize)),
+        )  # fmt: skip
+        return self._column_tiles(whole) if isinstance(whole, TileProduct) else [whole]
+
+    def _as_start(self, compute: Compute, tile: TilePosition) -> Operand | None:
+        """That row as the sums of all pixels of a tile."""
+        if not (compute.start and tile.opens):
+            return None
+        index, loops = bias_of(compute.nest), tile.loops(compute.position)
+        spans = touched(compute.nest.reads[index], loops)
+        row = _bias_operand(compute, compute.start[0], spans, tile)
+        return replace(row, shape=tuple(s.size for s in loops), strides=compute.steps[index])
 
     def _channel_groups(
         self, compute: Compute, tile: TilePosition, product: ProductOperands, beside: int,
@@ -172,7 +215,7 @@ class MatrixEmitter(TileEmitter):
         """One instruction; `out` picks the result's dimensions from the nest's loops."""
         target = product.out if last and product.closes else product.sums
         assert target is not None
-        partial_ = None if first and product.opens else product.sums
+        partial_ = product.start if first and product.opens else product.sums
         finish = dict(product.finish) if last and product.closes else {}
         for name in ("bias", "multiplier"):
             if name in finish:
@@ -328,6 +371,31 @@ class MatrixEmitter(TileEmitter):
             return self._blocks(made, axis + 1, *inner) if inner else [made]
 
         return in_runs(runs(part.dst.shape[axis], size), self.names, piece)
+
+
+LOWEST = -128
+"""Zero point of the factors of a bias's digits, with which an int8 holds up to 255."""
+
+
+def bias_of(nest: Nest) -> int:
+    """Index of its bias among the accesses of `nest`."""
+    assert nest.bias is not None
+    return nest.reads.index(nest.bias)
+
+
+def _bias_operand(
+    compute: Compute, name: str, ranges: tuple[Range, ...], tile: TilePosition
+) -> Operand:
+    """`ranges` of a bias in the buffer of this name: that of its digits, or another one in which
+    they lie in the same places."""
+    index, buffer = bias_of(compute.nest), tile.plan.buffers[name]
+    digits = tile.plan.buffers[compute.reads[index]]
+    whole = digits.layer is None or not digits.level
+    key = keys_of(compute.nest)[index]
+    origin = tile.origins[digits.name] if whole else region_origin(tile, key)
+    address = address_of_ranges(slot_address(buffer, tile), ranges, origin, buffer.strides)
+    shape = tuple(span.size for span in ranges)
+    return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
 
 
 def _cut_operands(

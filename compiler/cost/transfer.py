@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.multicast import EARLY, Cores, MulticastRoute
 from compiler.cost.overlap import (
     Stage,
     copy_rate,
@@ -297,6 +297,26 @@ class RepeatedTransfer:
     once: Transfer
     constant: bool = False
     """Whether no group before this one makes what is copied."""
+
+
+def passed_on(slots: int, flows: Sequence[RepeatedTransfer], work: Any) -> Any:
+    """Cycles that slots are taken of what cores pass on to each other, shared by the slots: one is
+    filled, passed on and worked on before any core fills it again.
+
+        slot 0  load pass work load pass work         with two slots the array rests, though loads,
+        slot 1       load pass work load pass         copies and products are each short enough
+    """
+    longest: Any = 0.0
+    for flow in flows:
+        if not np.any(flow.once.passing):
+            continue
+        # What is early waits in its slot while others' parts of the tile before are fetched.
+        early, once = flow.way.early, flow.once
+        taken = flow.count * (once.cycles + np.where(early, once.busy, 0.0)) + work
+        taken = taken / np.where(early, max(slots, EARLY), slots)
+        passes = (flow.once.passing > 0) & (flow.count > slots)
+        longest = np.maximum(longest, np.where(passes, taken, 0.0))
+    return longest
 
 
 @dataclass(frozen=True)

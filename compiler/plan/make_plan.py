@@ -40,8 +40,9 @@ from compiler.schedule_ir.layer import Binding, Layer
 from compiler.schedule_ir.schedule import Schedule, Tiled
 from compiler.target.array_mapping import roles
 from compiler.target.group_facts import Facts
-from compiler.target.layout import input_strides, links_of, loaded_once, role_of, room_of
+from compiler.target.layout import input_strides, links_of, loaded_once, role_of, room_of, started
 from compiler.target.machine import between_type, slots_of_sums, temporary_type
+from compiler.target.start_sums import FACTORS
 from compiler.tensor_ir.nest import Access, Nest, dense, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.matrix_cycles import tile_limits
@@ -67,6 +68,8 @@ class Compute:
     """Buffer of partial sums (matrix engine) or of intermediate values (vector engine)."""
     scratch: tuple[str, ...] = ()
     """Buffers for intermediate values between the vector instructions of this nest."""
+    start: tuple[str, ...] = ()
+    """Buffers of the row that sums start from, and of the factors of its digits."""
 
     def of(self, layer: Layer, buffers: Mapping[str, str]) -> Compute:
         """The same of a layer that is like its own, with other `buffers` for those that it has."""
@@ -77,6 +80,7 @@ class Compute:
             writes=buffers[self.writes],
             sums=self.sums and buffers[self.sums],
             scratch=tuple([buffers[name] for name in self.scratch]),
+            start=tuple([buffers[name] for name in self.start]),
         )
 
 
@@ -187,7 +191,7 @@ class LayerPlanner(BufferList):
         self.layer: Layer = tiled.layer
         self.home_of = partial(schedule.group.home, arch=group.arch)
         self.stored = self.layer.result.name in schedule.group.results
-        self.looped = bool(schedule.loops)
+        self.looped, self.last = bool(schedule.loops), len(schedule.layers) - 1
         self.depth = len(tiled.loops)
         self.out_level = sum(not loop.reduction for loop in tiled.loops)
         out, split = symbolic(tiled)
@@ -307,13 +311,14 @@ class LayerPlanner(BufferList):
             inside[nest.tensor] = writes = self._output_buffer(position, nest)
             sums = self._sums(position, nest, way)
             scratch = self._scratch(position, nest, way)
+            start = self._started_from(nest, way, reads)
             level = self.depth if way.product else self.out_level
             steps = tuple(
                 moves(access, self.buffers[name].strides, len(nest.dims))
                 for access, name in zip(nest.reads, reads, strict=True)
             )
             computes.append(
-                Compute(nest, position, way, level, reads, steps, writes, sums, scratch)
+                Compute(nest, position, way, level, reads, steps, writes, sums, scratch, start)
             )
         self.computes_into = writes
         return tuple(computes)
@@ -362,6 +367,23 @@ class LayerPlanner(BufferList):
             return positions > 1
         depth = self.needs.loops[0][found.k].size if found.k is not None else 1
         return depth > tile_limits(self.arch.matrix)[0]
+
+    def _started_from(self, nest: Nest, way: Binding, reads: tuple[str, ...]) -> tuple[str, ...]:
+        """Space for the bias that sums start from, as its digits lie, and the group's factors."""
+        if nest.bias is None or not started(nest, self.layer.tensors):
+            return ()
+        digits, near = self.buffers[reads[nest.reads.index(nest.bias)]], self.arch.matrix.input
+        row = self.add(  # made while the layer before is finished
+            f"{nest.tensor}+start", way.sums, digits.dtype, digits.shape, digits.strides,
+            slots=digits.slots, level=digits.level, layer=digits.layer,
+            first=max(0, self.position - 1), last=self.position, lasting=digits.lasting,
+        )  # fmt: skip
+        made = (b for b in self.buffers.values() if b.name.endswith("+factors") and b.role == near)
+        factors = next(made, None) or self.add(
+            f"{nest.tensor}+factors", near, "int8", (len(FACTORS),), (1,), slots=1, level=0,
+            last=self.last, lasting=True,
+        )  # fmt: skip
+        return row.name, factors.name
 
     def _scratch(self, position: int, nest: Nest, way: Binding) -> tuple[str, ...]:
         """Space for values between the vector instructions of one nest."""

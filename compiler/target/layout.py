@@ -29,7 +29,7 @@ def role_of(layer: Layer, key: Key, arch: Arch) -> MemoryRole:
     head = layer.head
     if layer.binding.engine != "matrix":
         return "local"
-    if key[2]:
+    if key[2] or layer.tensors[key[0]].digits:
         return arch.matrix.weights
     return arch.matrix.input if key == keys_of(head)[0] else "local"
 
@@ -202,13 +202,19 @@ def packed_order(layer: Layer, arch: Arch) -> tuple[int, ...]:
     return (*batch, *rest, *inner)
 
 
+def started(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the sums of `nest` start from its bias."""
+    return nest.bias is not None and tensors[nest.bias.tensor].digits
+
+
 def links_of(
     nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch
 ) -> list[SplitInstruction]:
     """The chain of vector instructions of one nest over a tile."""
     chained = arch.isa.has("vector.ternary.add_mul")
     if way.product:
-        return [] if way.direct else fission(nest, own=False, chained=chained)
+        begun = started(nest, tensors)
+        return [] if way.direct else fission(nest, own=False, chained=chained, started=begun)
     windowed = nest.reduce is not None and roles(nest).taps
     taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
     pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)

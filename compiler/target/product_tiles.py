@@ -9,7 +9,7 @@ Sizes are numbers, or arrays over candidates. What the array takes: `compiler.co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from compiler.cost.transfer import Flows
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.equal_engines import Columns, largest
 from compiler.target.loops.cover import startup_of
-from compiler.tensor_ir.nest import Nest, Tensor, order_of
+from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
 from simmodel.arch.element_types import accumulator_of, size_of
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
@@ -88,6 +88,15 @@ def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
                 places[sizes] = places[sizes] * n + (place if n > 1 else 0)
         found.append(column.ravel().take(places[sizes]))
     return found
+
+
+def read_extents(access: Access, size: Callable[[int], Any]) -> list[Any]:
+    """Positions along each axis that are read for `size` positions of each loop, border
+    included."""
+    return [
+        1 + affine.spare + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
+        for affine in access.index
+    ]
 
 
 @dataclass(frozen=True)

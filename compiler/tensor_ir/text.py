@@ -85,6 +85,7 @@ def _tensor(t: Tensor) -> str:
         zeros = " with zeros" if narrow.zeros is not None else ""
         blocks, scales = _list(narrow.blocks), NAMES[narrow.scales.dtype]
         more = f"  # held as {narrow.dtype}, {scales} scales of ({blocks}){zeros}"
+    more += "  # held as digits of products" if t.digits else ""
     more += _pick(t.picked)
     if placed is not None:
         table, index = spelled(placed.table.name), spelled(placed.index.name)

@@ -5,10 +5,14 @@ lanes: cycles worked out by hand, and the same bytes as two instructions make.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from blocks import conv
 from machines import changed, machine
-from networks import Checked, Net, check
+from networks import Checked, Net, check, feeds_of
 
+from compiler.api import CompileOptions
+from compiler.options import Stages
+from compiler.target.start_sums import FACTORS, LARGEST, StartSums, as_digits
 from simmodel.arch.base import CHAINS
 from simmodel.execute import execute
 from simmodel.isa.functions import TERNARY
@@ -35,6 +39,30 @@ def test_bias_and_scale_of_sums_take_one_pass() -> None:
     x = {"x0": np.random.default_rng(1).standard_normal((1, 16, 8, 8)).astype("f4")}
     ((name, made),) = execute(chained.compiled.program, x, CHAINED).items()
     np.testing.assert_array_equal(made, execute(apart.compiled.program, x, APART)[name])
+
+
+@pytest.mark.parametrize("grain", ["gemm", "tile"])
+def test_sums_start_from_their_bias(grain: str) -> None:
+    """A pass of 64 vectors less, 2 instructions more that lay the factors of the digits. The row of
+    16 columns is made once, of 4 digits each."""
+    net = Net(quantized=True)
+    network = net.model(conv(net, net.input(1, 16, 8, 8), 16, (1, 1)))
+    arch = changed(APART, "matrix", granularity=grain)
+    without = CompileOptions(stages=Stages(starts=StartSums(enabled=False)))
+    begun, apart = check(network, arch, "int8"), check(network, arch, "int8", without)
+    assert [vector_cycles(apart), vector_cycles(begun)] == [4 * 64, 3 * 64 + 2]
+    assert begun.trace.macs - apart.trace.macs == 16 * 4
+    x = feeds_of(network)
+    ((name, made),) = execute(begun.compiled.program, x, arch).items()
+    np.testing.assert_array_equal(made, execute(apart.compiled.program, x, arch)[name])
+
+
+@pytest.mark.parametrize("most", [LARGEST, LARGEST + 1])
+def test_what_four_digits_hold(most: int) -> None:
+    """1 and three times 255, each up to 127 times."""
+    values = np.array([0, 1, -128, 255 * 128 + 5, most, -most])
+    digits = as_digits(values).view(np.int8).reshape(-1, 4).astype(int)
+    assert ((digits @ FACTORS == values) == (np.abs(values) <= 127 * (1 + 3 * 255))).all()
 
 
 def test_every_chain_is_a_function() -> None:

@@ -292,7 +292,7 @@ def _outline_of(tensor: Tensor) -> Outline:
     storage = tensor.storage
     constant = tensor.data is not None
     narrow = None if tensor.narrow is None else tensor.narrow.outline
-    own = tensor.shape, tensor.dtype, storage.strides, constant, narrow
+    own = tensor.shape, tensor.dtype, storage.strides, constant, narrow, tensor.digits
     rows = tensor.picked or tensor.placed
     if rows is None:
         return own

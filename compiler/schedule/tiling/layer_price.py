@@ -18,7 +18,14 @@ import numpy as np
 
 from compiler.cost.multicast import EARLY, Cores
 from compiler.cost.overlap import pipelined, resting
-from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, traffic
+from compiler.cost.transfer import (
+    Flows,
+    Path,
+    RepeatedTransfer,
+    Transfer,
+    passed_on,
+    traffic,
+)
 from compiler.cost.work import array_work, least_product_cycles
 from compiler.geometry.boxes import keys_of
 from compiler.schedule_ir.layer import Layer
@@ -31,7 +38,7 @@ from compiler.target.array_mapping import (
     pays,
     pixel_blocks,
     roles,
-)
+)  # fmt: skip
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import (
     joined_tap,
@@ -40,10 +47,12 @@ from compiler.target.layout import (
     loaded_of,
     loaded_once,
     room_of,
+    started,
 )
 from compiler.target.machine import rate_type, slots_of_sums, sums_apart, temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
-from compiler.target.product_tiles import TileSizes, VectorProducts
+from compiler.target.product_tiles import TileSizes, VectorProducts, read_extents
+from compiler.target.start_sums import FACTORS
 from compiler.target.vector import VectorWork, overlapped
 from compiler.tensor_ir.nest import Access, Tensor, order_of
 from simmodel.arch.element_types import WINOGRAD, accumulator_of, per_item, size_of
@@ -318,28 +327,8 @@ class TilingProblem:
 
     def part_bytes(self, access: Access) -> Any:
         """Bytes of all that `access` reads for the part."""
-        elements = math.prod(_extents(access, self.extent))
+        elements = math.prod(read_extents(access, self.extent))
         return elements * size_of(self.layer.tensors[access.tensor].dtype)
-
-
-def passed_on(slots: int, flows: Sequence[RepeatedTransfer], work: Any) -> Any:
-    """Cycles that slots are taken of what cores pass on to each other, shared by the slots: one is
-    filled, passed on and worked on before any core fills it again.
-
-        slot 0  load pass work load pass work         with two slots the array rests, though loads,
-        slot 1       load pass work load pass         copies and products are each short enough
-    """
-    longest: Any = 0.0
-    for flow in flows:
-        if not np.any(flow.once.passing):
-            continue
-        # What is early waits in its slot while others' parts of the tile before are fetched.
-        early, once = flow.way.early, flow.once
-        taken = flow.count * (once.cycles + np.where(early, once.busy, 0.0)) + work
-        taken = taken / np.where(early, max(slots, EARLY), slots)
-        passes = (flow.once.passing > 0) & (flow.count > slots)
-        longest = np.maximum(longest, np.where(passes, taken, 0.0))
-    return longest
 
 
 def price(problem: TilingProblem, choice: TileSizes) -> TilePrices:
@@ -501,7 +490,21 @@ class _Candidates:
         vector = self.tiles * tail
         if self.problem.weight.narrow is not None:
             vector = vector + self.right[0] * widened
-        return _EngineCycles(self.tiles * deep * inner, vector, inner, gap, tail, widened)
+        matrix = self.tiles * deep * inner + self._row[1]
+        return _EngineCycles(matrix, vector, inner, gap, tail, widened)
+
+    @cached_property
+    def _row(self) -> tuple[Any, Any]:
+        """Bytes of the rows from which sums start, and cycles of the products that make them."""
+        bias, problem, columns = self.head.bias, self.problem, self.choice.n
+        if bias is None or not started(self.head, self.layer.tensors):
+            return 0, 0.0
+        once = self._loaded_before_loops(bias) | (bias not in problem.others)
+        columns = np.where(once, problem.extent(self.found.col), columns)
+        slots = np.where(once | (self.turns["cols"] == 1), 1, problem.slots)
+        times = np.where(once, 1, self._operand_loads(("cols",), "rows")[0])
+        work = array_work(self.arch, "int8", (1, 1), columns, len(FACTORS))
+        return 4 * columns * slots, times * work.cycles
 
     def prices(self) -> TilePrices:
         """Memory and cycles."""
@@ -554,7 +557,7 @@ class _Candidates:
             alike, early = problem.alike(left, True, around), self._is_early(count)
             way = problem.load(left.tensor, matrix.input if array else "local", alike, early)
             order = problem.left_axes if array else ()
-            once = way.box(problem.source, _extents(left, self._size), order)
+            once = way.box(problem.source, read_extents(left, self._size), order)
             yield RepeatedTransfer(way, count, once)
         if problem.loads_weights:
             count, around = self.right
@@ -568,7 +571,8 @@ class _Candidates:
             follows = any(access.uses(d) and np.all(problem.box[d] > 1) for d in rows)
             before = self._loaded_before_loops(access)
             around = ~before & (follows | ((self.choice.order == 0) & (self.turns["cols"] > 1)))
-            way = problem.load(access.tensor, "local", problem.alike(access, around, ~before))
+            near = matrix.weights if tensors[access.tensor].digits else "local"
+            way = problem.load(access.tensor, near, problem.alike(access, around, ~before))
             count = self.tiles if follows else self._operand_loads(("cols",), "rows")[0]
             count = np.where(before, 1, count)
             constant = tensors[access.tensor].data is not None
@@ -590,7 +594,7 @@ class _Candidates:
     def _transfer(self, access: Access, way: Path, before: Any = np.False_) -> Transfer:
         """One load of what `access` reads in a tile, or in all of them `before` the loops;
         constants lie in DRAM as they are loaded."""
-        tensor, sizes = self.layer.tensors[access.tensor], _extents(access, self._size)
+        tensor, sizes = self.layer.tensors[access.tensor], read_extents(access, self._size)
         if tensor.data is None:
             return way.box(tensor, sizes)
         size = loaded_of(tensor, sizes)
@@ -613,7 +617,7 @@ class _Candidates:
         narrow = problem.weight.narrow
         if narrow is None or not problem.loads_weights:
             return 0.0
-        sizes = _extents(self.head.operands[1], self._size)
+        sizes = read_extents(self.head.operands[1], self._size)
         elements, row, width = math.prod(sizes), row_of(self.head), self.choice.n
         longest = width if vector.max_extent is None else vector.max_extent
         # One instruction has rows of one block at most where it walks two dimensions.
@@ -675,13 +679,16 @@ class _Candidates:
         if added is not None and added in problem.others:
             local = local + outputs * size_of(self.layer.tensors[added.tensor].dtype) * slots
         for access in problem.others:
-            local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
+            if not self.layer.tensors[access.tensor].digits:
+                local = local + self._loaded_before_loops(access) * problem.part_bytes(access)
         if passed := len(self.layer.handed_over):
             local = local + passed * outputs * size_of(temporary_type(arch)) * (slots - 1)
         shares = defaultdict[str, Any](int, local=local)
+        for role in (matrix.weights, binding.sums):  # digits, and the rows that they become
+            shares[role] = shares[role] + self._row[0]
         if problem.loads_weights:
             key = next(key for key in keys_of(self.head) if key[2])
-            w_space = room_of(self.layer, key, _extents(self.head.operands[1], self._size))
+            w_space = room_of(self.layer, key, read_extents(self.head.operands[1], self._size))
             several = self._operand_slots(problem.weight.name)
             w_space = w_space * np.where((self.right[0] > 1) | (problem.repeats > 1), several, 1)
             near = matrix.weights if problem.on_array else "local"
@@ -718,7 +725,7 @@ class _Candidates:
             size_in = choice.pixels * choice.k * item
             flows.add(matrix.input, size_in, size_in, times=left * self.positions)
         kind = problem.weight.multiplied
-        weights = math.prod(_extents(self.head.operands[1], self._size))
+        weights = math.prod(read_extents(self.head.operands[1], self._size))
         weights = weights * size_of(kind) / per_item(kind)
         flows.add(matrix.weights, weights, weights, times=right * times)
         inside = choice.outputs * size_of(accumulator_of(problem.source.dtype)) * self.split
@@ -785,12 +792,3 @@ class _Candidates:
         wide = self.choice.i if tap.dim == problem.rows else self.head.dims[tap.dim].extent
         better = pays(matrix, source.dtype, depth, self.head.dims[tap.dim].extent)
         return np.where((even | (depth == source.shape[last])) & better, wide, 1)
-
-
-def _extents(access: Access, size: Callable[[int], Any]) -> list[Any]:
-    """Positions along each axis that are read for `size` positions of each loop, border
-    included."""
-    return [
-        1 + affine.spare + sum(abs(factor) * (size(dim) - 1) for dim, factor in affine.terms)
-        for affine in access.index
-    ]

@@ -37,7 +37,7 @@ class SplitInstruction(NamedTuple):
 
 def fission(
     nest: Nest, *, own: bool = True, taps: Sequence[int] = (), windows: bool = False,
-    pieces: bool = False, chained: bool = False,
+    pieces: bool = False, chained: bool = False, started: bool = False,
 ) -> list[SplitInstruction]:  # fmt: skip
     """The chain of instructions of `nest`.
 
@@ -47,9 +47,10 @@ def fission(
         windows: whether one instruction slides.
         pieces: whether a reduction is made of several results that may not lie in the nest's.
         chained: whether one instruction adds the bias and multiplies.
+        started: whether the sums have the bias.
     """
     links = list(_function(nest, taps, windows=windows)) if own else []
-    late = [("add", nest.bias), ("mul", nest.multiplier)]
+    late = [("add", None if started else nest.bias), ("mul", nest.multiplier)]
     wanted = [(function, nest.reads.index(access)) for function, access in late if access]
     if not wanted and (pieces or not own):
         links.append(SplitInstruction("move", (None,)))
