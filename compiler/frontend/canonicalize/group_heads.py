@@ -42,10 +42,12 @@ class GroupHeads(GraphPass):
        y = Reshape(p, [1, 8, 1, 9])
 
     Several rows of a head stay a dimension of their own, so that their number may be one that is
-    known only when a program runs: q becomes [1, 2, 4, rows, 16] and k [1, 2, 1, 9, 16].
+    known only when a program runs: q becomes [1, 2, 4, rows, 16] and k [1, 2, 1, 9, 16]. Groups
+    then stay an axis of whatever computes for each head alone, as a softmax does, up to another
+    product: the Reshape of y moves behind it.
 
     Where there are more rows than each matrix has columns, scores weigh more than what is repeated:
-    heads stay apart but in front of another such product, up to which groups stay an axis.
+    then heads stay apart, but in front of another such product.
     """
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -62,18 +64,17 @@ class GroupHeads(GraphPass):
         batch, groups, times, *matrix = found[1]
         if shape[:2] != (batch, groups * times):
             return False
-        grouped = (batch, groups, times, *shape[2:])
-        rows = _apart(left, grouped)
+        heads = (times,) if shape[2] == 1 else (times, shape[2])
+        grouped = (batch, groups, *heads, shape[3])
+        rows = _made_of(left, grouped)
         if rows is None and shape[2] > matrix[-1] and not _leads_to_product(node):
             return False
         make = Rewriter(node)
-        heads = (times,) if shape[2] == 1 else (times, shape[2])
+        rows = _reshaped(make, left, grouped) if rows is None else rows
         one = _reshaped(make, found[0], (batch, groups, *[1] * (len(heads) - 1), *matrix))
         if perm == [0, 1, 3, 2]:
             lead = len(heads) + 1
             one = make.op("Transpose", [one], {"perm": [*range(lead), lead + 1, lead]})
-        if rows is None or shape[2] == 1:
-            rows = _reshaped(make, left, (batch, groups, *heads, shape[3]))
         product = make.op(
             node.op_type, [rows, one, *node.inputs[2:]],
             {name: attribute.value for name, attribute in node.attributes.items()},
@@ -82,7 +83,7 @@ class GroupHeads(GraphPass):
         )  # fmt: skip
         joined = _reshaped(make, product, made)
         make.replace(joined)
-        if shape[2] > matrix[-1]:
+        if shape[2] > 1:
             _sink(joined, product)
         return True
 
@@ -95,7 +96,7 @@ def _reshaped(make: Rewriter, x: ir.Value, shape: Sequence[int]) -> ir.Value:
     return make.op("Reshape", [x, make.axes(shape)])
 
 
-def _apart(value: ir.Value, shape: tuple[int, ...]) -> ir.Value | None:
+def _made_of(value: ir.Value, shape: tuple[int, ...]) -> ir.Value | None:
     """What a Reshape makes `value` of, where that has this shape."""
     node = value.producer()
     if node is None or not is_op(node, "Reshape"):
@@ -125,6 +126,11 @@ def _sink(joined: ir.Value, product: ir.Value) -> None:
     batch, groups, *rest = pieces_of(static_shape(product), ())
     apart = UnmergedOperand(product, ((batch,), (groups, rest[0]), *((each,) for each in rest[1:])))
     while (user := sole_consumer(joined)) is not None and not _is_product(user):
+        if is_op(user, "Reshape"):
+            shape = Rewriter(user).axes(static_shape(user.outputs[0]))
+            for place, value in enumerate((apart.value, shape)):  # a 0 would mean another axis
+                user.replace_input_with(place, value)
+            return
         operands = [
             apart if value is joined else value and whole_operand(value) for value in user.inputs
         ]
