@@ -132,7 +132,8 @@ def _sink(joined: ir.Value, product: ir.Value) -> None:
                 user.replace_input_with(place, value)
             return
         operands = [
-            apart if value is joined else value and whole_operand(value) for value in user.inputs
+            None if value is None else apart if value is joined else whole_operand(value)
+            for value in user.inputs
         ]
         made = compute_apart(user, operands)
         if made is None:
