@@ -538,7 +538,8 @@ class _Candidates:
         refill: Any = 0.0
         streams: Any = False
         for flow in loads:
-            refill = np.maximum(refill, np.where(flow.way.early, flow.once.cycles, 0.0))
+            passed = flow.way.early & (flow.once.passing > 0)
+            refill = np.maximum(refill, np.where(passed, flow.once.cycles, 0.0))
             every = flow.count >= self.tiles
             ahead = ahead + np.where(~every & (flow.count > 1), flow.once.busy, 0.0)
             streams = streams | every
