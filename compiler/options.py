@@ -23,8 +23,8 @@ from compiler.frontend.canonicalize.fold_linear import (
     FoldSpaceToDepth,
 )
 from compiler.frontend.canonicalize.fuse_activations import FuseActivations
+from compiler.frontend.canonicalize.group_heads import GroupHeads
 from compiler.frontend.canonicalize.normalize import (
-    GroupHeads,
     NormalizeAxes,
     NormalizeConv,
     NormalizeGemm,

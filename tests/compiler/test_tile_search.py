@@ -42,6 +42,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, TileLoop
 from compiler.target.bind import Bind
+from compiler.target.product_tiles import TileSizes
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Nest
 from simmodel.arch.record import Arch
@@ -90,6 +91,24 @@ def test_splits_priced_at_once_have_the_prices_that_each_has_alone() -> None:
         for column, alone in zip(together, price(*one), strict=True):
             shape = one[1].shape
             assert np.array_equal(np.broadcast_to(column, shape), np.broadcast_to(alone, shape))
+
+
+def test_each_sum_waits_for_its_first_piece_where_cores_load_their_parts_early() -> None:
+    """Weights of 16 x 16 fp32, four pieces to a sum. A core's part of one takes 20 + 256 / 8 cycles
+    from DRAM and 4 to shared memory, and the others' 12: less than the array works on a piece."""
+    arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
+    way = find_multicast_route(arch, 1.5, 0.25)
+
+    def waits(sums: int) -> float:
+        layer = convolution(32, 1, (0, 0), 1, (64, 16 * sums))
+        parts = boxes(layer.result.shape, {2: 4}, {})
+        box = tuple(size for _, size in parts[0])
+        held = frozenset({layer.head.operands[0].tensor, layer.result.name})
+        problem = TilingProblem(layer, arch, box, Cores.of(parts, way), 2, held)
+        found = price(problem, TileSizes(1, 8, 32, 16, 16, 1, 0, np.True_))
+        return float(found.total - found.matrix)
+
+    assert waits(8) - waits(2) == (8 - 2) * (20 + 32 + 4 + 12)
 
 
 def test_what_nothing_loads_is_tried_in_one_order() -> None:
@@ -222,10 +241,12 @@ def test_parts_are_also_as_few_as_have_the_same_largest_one() -> None:
     assert list(grids((1, 8, 28, 8), [2], 32)) == [{}, {2: 16}, {2: 28}]
 
 
-def convolution(side: int, kernel: int, pads: tuple[int, int], stride: int) -> Layer:
+def convolution(
+    side: int, kernel: int, pads: tuple[int, int], stride: int, channels: tuple[int, int] = (2, 3)
+) -> Layer:
     net = Net()
-    x = net.input(1, 2, side, side)
-    w = net.weight(3, 2, kernel, kernel)
+    x = net.input(1, channels[0], side, side)
+    w = net.weight(*channels[::-1], kernel, kernel)
     y = net.op("Conv", x, w, pads=[*pads, *pads], strides=[stride, stride])
     graph = lower(prepared(net.model(y), "net"), "fp32")
     nests = tuple(step for step in graph.steps if isinstance(step, Nest))

@@ -443,23 +443,30 @@ class KeepAxesApart(GraphPass):
     def rewrite(self, node: ir.Node) -> bool:
         if is_op(node, *VIEWS):
             return _view(node)
-        rule = RULES.get((node.domain, node.op_type))
         operands = [None if value is None else _unmerged_operand(value) for value in node.inputs]
-        if rule is None or not any(each and _merges(each.axes) for each in operands):
+        if not any(each and _merges(each.axes) for each in operands):
             return False
-        make = Rewriter(node)
-        results = rule(UnmergedNode(make, operands))
-        if results is None:
-            return False
-        again = []
-        for old, (value, axes) in zip(node.outputs, results, strict=True):
-            _say_apart(value, old, axes)
-            again.append(_restore_shape(make, old, value, axes))
-        make.replace(*again)
-        for new, (value, axes) in zip(again, results, strict=True):
-            if new is not value and not new.is_graph_output():
-                hand_names(new, value, [len(pieces) for pieces in axes])
-        return True
+        return compute_apart(node, operands) is not None
+
+
+def compute_apart(
+    node: ir.Node, operands: Sequence[UnmergedOperand | None]
+) -> list[tuple[ir.Value, UnmergedOperand]] | None:
+    """Let `node` compute on `operands`: what takes the place of each output, and what that is made
+    of; None, and nothing is changed, where it cannot."""
+    rule, make = RULES.get((node.domain, node.op_type)), Rewriter(node)
+    results = None if rule is None else rule(UnmergedNode(make, operands))
+    if results is None:
+        return None
+    again = []
+    for old, (value, axes) in zip(node.outputs, results, strict=True):
+        _say_apart(value, old, axes)
+        again.append(_restore_shape(make, old, value, axes))
+    make.replace(*again)
+    for new, (value, axes) in zip(again, results, strict=True):
+        if new is not value and not new.is_graph_output():
+            hand_names(new, value, [len(pieces) for pieces in axes])
+    return [(new, UnmergedOperand(*each)) for new, each in zip(again, results, strict=True)]
 
 
 def _view(node: ir.Node) -> bool:
@@ -491,6 +498,11 @@ def _unmerged_operand(value: ir.Value) -> UnmergedOperand:
         axes = merged(_axis_pieces(source), _axis_pieces(value))
         if axes is not None and extents(axes) == static_shape(source) and _merges(axes):
             return UnmergedOperand(source, axes)
+    return whole_operand(value)
+
+
+def whole_operand(value: ir.Value) -> UnmergedOperand:
+    """`value` with the axes that it has."""
     return UnmergedOperand(value, tuple((piece,) for piece in _axis_pieces(value)))
 
 

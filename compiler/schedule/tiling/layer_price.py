@@ -533,19 +533,23 @@ class _Candidates:
     def _held_back(self, loads: Sequence[RepeatedTransfer], work: Any) -> Any:
         """Cycles for which `work` on a tile waits for what the outer of its two loops loads: that
         stands behind all loads of the inner loop's tiles, which run ahead by as many tiles as there
-        are slots."""
+        are slots. Own parts that are early are so within a sum: each waits for its first piece."""
         slots, repeats = self.problem.slots, self.problem.repeats
         late, rows, cols = self.choice.order == 1, self.turns["rows"], self.turns["cols"]
         outer, inner = np.where(late, cols, rows), np.where(late, rows, cols)
         ahead: Any = 0.0
+        refill: Any = 0.0
         streams: Any = False
         for flow in loads:
+            passed = flow.way.early & (flow.once.passing > 0)
+            refill = np.maximum(refill, np.where(passed, flow.once.cycles, 0.0))
             every = flow.count >= self.tiles
             ahead = ahead + np.where(~every & (flow.count > 1), flow.once.busy, 0.0)
             streams = streams | every
         waits = streams & (inner > slots) & ~self.split
         waiting = np.maximum(ahead - slots * work, 0.0)
-        return np.where(waits, repeats * (outer - 1) * waiting, 0.0)
+        refills = (self.tiles - 1) * np.where(self.split, refill, 0.0)
+        return np.where(waits, repeats * (outer - 1) * waiting, refills)
 
     def _flows(self) -> Iterator[RepeatedTransfer]:
         """What the product and its tail load, and the store of the result."""
