@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,9 +134,7 @@ class Workbench:
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **rows.metrics_row(metrics, program, arch), **repeated}
-        row |= rows.assumed_row(
-            arch, trace.cycles, lambda other: tools.simulate(program, other).cycles
-        )
+        row |= rows.assumed_row(arch, trace.cycles, partial(tools.cycles, program))
         row |= rows.traffic_row(trace, program, arch)
         row |= rows.bound_row(compiled.bound, trace.cycles, arch)
         row |= rows.waterfall_row(waterfall(trace, program, arch), trace.cycles)
@@ -181,12 +180,12 @@ class Workbench:
             key = (*network, request.dtype, request.host, way, content(arch))
             return self._quick.get(key, lambda: self._anew(replace(quick, arch=arch)))
 
-        def simulate(arch: Arch) -> Trace:
+        def cycles(arch: Arch) -> int:
             with step(f"trying a change of {arch.name}"):
-                return self.tools.simulate(compiled.program, arch)
+                return self.tools.cycles(compiled.program, arch)
 
         can = self.tools.anew and compiled.products
-        means = TrialTools(simulate, compiled.products, anew if can else None)
+        means = TrialTools(cycles, compiled.products, anew if can else None)
         found = tried(outcome, request.arch, means)
         return replace(
             outcome, details={**outcome.details, DETAIL: [asdict(each) for each in found]}
