@@ -572,11 +572,8 @@ class Checking:
             whole: those that the reference makes of the network's inputs alone; None: not known.
             rest: outputs that no operator makes.
         """
-        expected = (
-            dict.fromkeys(self._reference.outputs)
-            if whole is None
-            else {name: whole[name] for name in self._reference.outputs}
-        )
+        ends = self._reference.outputs
+        expected = {name: None if whole is None else whole[name] for name in ends}
         self._made = {**rest, **self._made}
         self._compare(self._reference.names)
         found = {name: self._compared[name] for name in self._reference.names}

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import onnx
@@ -114,19 +115,23 @@ def _normal(name: str, shape: tuple[int, ...], said: str) -> Array:
 _LATELY = 1 << 26
 """Bytes of what was made lately: a program, its check and the reference ask one after another."""
 _lately: dict[tuple[str, tuple[int, ...], str], Array] = {}
+_lately_lock = Lock()
 
 
 def _seeded(name: str, shape: tuple[int, ...], said: str) -> Array:
     key = name, shape, said
-    if (values := _lately.pop(key, None)) is None:
+    with _lately_lock:
+        values = _lately.pop(key, None)
+    if values is None:
         values = _normal(name, shape, said)
         for form, _, axis in (each.partition(":") for each in said.split()[2:]):
             values = _rounded(values, form, int(axis))
         values.flags.writeable = False
     if values.nbytes <= _LATELY:
-        _lately[key] = values
-        while sum(each.nbytes for each in _lately.values()) > _LATELY:
-            del _lately[next(iter(_lately))]
+        with _lately_lock:
+            _lately[key] = values
+            while sum(each.nbytes for each in _lately.values()) > _LATELY:
+                del _lately[next(iter(_lately))]
     return values
 
 
@@ -134,10 +139,11 @@ def seed_of(values: Array) -> str | None:
     """What tells `values` from others, which are a view of something made lately; None: nothing
     shorter than they are."""
     whole = values if values.base is None else values.base
-    found = next((key for key, made in _lately.items() if made is whole), None)
+    with _lately_lock:
+        found = next((key for key, made in _lately.items() if made is whole), None)
     if found is None:
         return None
-    start = values.ctypes.data - _lately[found].ctypes.data
+    start = values.ctypes.data - whole.ctypes.data
     return f"{found} {values.dtype} {values.shape} {values.strides} {start}"
 
 
