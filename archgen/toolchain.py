@@ -22,7 +22,7 @@ from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
 from simmodel.execute import Host, Run, Skip, run
 from simmodel.isa import HOST
-from simmodel.machine.run import traced
+from simmodel.machine.run import cycles_of, traced
 from simmodel.metrics import Metrics, measure
 from simmodel.program.program import Probe, Program
 from simmodel.trace import OriginTrace, Trace
@@ -97,6 +97,8 @@ class Toolchain:
     simulate: Callable[[Program, Arch], Trace]
     measure: Callable[[Trace, Program, Arch, int], Metrics]
     """The last argument is the batch."""
+    cycles: Callable[[Program, Arch], int] = cycles_of
+    """Those of `simulate`, where nothing else is asked of a run."""
     decisions: Path | None = None
     """Folder in which the compiler's decisions outlive a process; None: there is none."""
     tries: bool = False
@@ -190,8 +192,9 @@ def _host_rows(nodes: Iterable[api.HostNode]) -> list[dict[str, str]]:
 STANDARD = Toolchain(api.prepared, compile_request, run, traced, measure, tries=True, anew=True)
 _unskipped = partial(traced, skip=False)
 UNSKIPPED = replace(
-    STANDARD, compile=partial(compile_request, judge=_unskipped), simulate=_unskipped
-)
+    STANDARD, compile=partial(compile_request, judge=_unskipped), simulate=_unskipped,
+    cycles=partial(cycles_of, skip=False),
+)  # fmt: skip
 """The same, which simulates every iteration of every loop; no number is another."""
 
 

@@ -268,12 +268,13 @@ def _sharp_ones(reference: Array, excused: Array, spread: float) -> int:
     return int(np.count_nonzero(sharp & ~np.isnan(values) & ~np.isinf(excused)))
 
 
-def end_to_end(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float | None:
+def end_to_end(actual: Mapping[str, Array], expected: Mapping[str, Array | None]) -> float | None:
     """Largest difference of any output that both have in one shape; None where there is none."""
     errors = [
         float(differences(actual[name], reference).max(initial=0.0))
         for name, reference in expected.items()
-        if reference.dtype.kind in "biuf"
+        if reference is not None
+        and reference.dtype.kind in "biuf"
         and name in actual
         and actual[name].shape == reference.shape
     ]
@@ -330,10 +331,10 @@ def with_losses(
     verdict: Comparison,
     losses: Iterable[str],
     outputs: Mapping[str, Array],
-    expected: Mapping[str, Array],
+    expected: Mapping[str, Array | None],
 ) -> Comparison:
     """`verdict`, and what the element types could not hold: an output that is mostly infinite or
-    undefined where the reference's is not proves nothing, and is wrong where that is known."""
+    undefined where the reference's is not, or is not known, proves nothing."""
     verdict = noted(verdict, listed(tuple(losses), "losses of the element type"))
     empty = [
         f"{name}: not checked, mostly infinite or undefined"
@@ -345,8 +346,10 @@ def with_losses(
     return noted(verdict, empty, first=True, verified=None)
 
 
-def _lost(values: Array, expected: Array) -> float:
+def _lost(values: Array, expected: Array | None) -> float:
     """Share of elements that are no finite numbers though they should be."""
+    if expected is None:
+        expected = np.zeros(values.shape, values.dtype)
     if values.shape != expected.shape or expected.dtype.kind != "f" or not values.size:
         return 0.0
     return float((~np.isfinite(values) & np.isfinite(expected)).mean())
@@ -559,16 +562,18 @@ class Checking:
     def verdict(
         self,
         outputs: Mapping[str, Array],
-        expected: Mapping[str, Array],
+        whole: Mapping[str, Array] | None,
         rest: Mapping[str, api.ExpectedValue],
     ) -> Comparison:
         """The verdict when all has come.
 
         Args:
             outputs: of the program at its end.
-            expected: those that the reference makes of the network's inputs alone.
+            whole: those that the reference makes of the network's inputs alone; None: not known.
             rest: outputs that no operator makes.
         """
+        ends = self._reference.outputs
+        expected = {name: None if whole is None else whole[name] for name in ends}
         self._made = {**rest, **self._made}
         self._compare(self._reference.names)
         found = {name: self._compared[name] for name in self._reference.names}

@@ -19,7 +19,7 @@ from archgen.report.sheet import counted
 from archgen.schema.rewritten import Fields, changed
 from simmodel.arch.assumed import place_of, value_at
 from simmodel.arch.record import Arch
-from simmodel.machine.run import simulate
+from simmodel.machine.run import cycles_of
 from simmodel.program.program import Program
 
 COLUMNS = ("model", "ms", "batch", "tree", "kind")
@@ -169,7 +169,7 @@ def calibrate(
     def milliseconds(places: tuple[float, ...], point: int) -> float:
         if (places, point) not in known:
             machine = changed(arch, fields_at(places)) or arch
-            cycles = simulate(programs[point], machine).cycles
+            cycles = cycles_of(programs[point], machine)
             known[places, point] = 1e3 * cycles / arch.clock
         return known[places, point]
 

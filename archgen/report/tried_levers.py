@@ -26,7 +26,6 @@ from archgen.schema.rewritten import changed
 from compiler import api
 from simmodel.arch.record import Arch
 from simmodel.errors import Deadlock, NotRunnable
-from simmodel.trace import Trace
 
 WORTH = 0.02
 """Bounds below this are not tried."""
@@ -44,8 +43,8 @@ POINTS = 12
 class TrialTools:
     """What changes are tried with."""
 
-    simulate: Callable[[Arch], Trace]
-    """The program of the run on another machine."""
+    cycles: Callable[[Arch], int]
+    """Of the program of the run on another machine."""
     products: Callable[[Arch], api.ProductCycles] | None = None
     """Those of the network of the run on another machine; None: not known."""
     anew: Callable[[Arch], int | None] | None = None
@@ -73,7 +72,7 @@ def _simulated(rule: LeverRule, own: Account, means: TrialTools) -> TriedChange 
     if other is None:
         return None
     try:
-        cycles = means.simulate(other).cycles
+        cycles = means.cycles(other)
     except (Deadlock, NotRunnable):
         return None
     return TriedChange(fields, 1 - cycles / own.cycles, SIMULATED)

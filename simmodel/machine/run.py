@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -266,16 +267,33 @@ def simulate(program: Program, arch: Arch, trace: bool = False, skip: bool = Tru
         NotRunnable: the program asks for an engine, memory, token or barrier that is not there.
         Deadlock: the machine fell silent with work left; the text says who waits for what.
     """
+    with _no_garbage():
+        machine = _connected(program, arch, trace, skip)
+        return collect(machine, program, machine.run())
+
+
+def cycles_of(program: Program, arch: Arch, skip: bool = True) -> int:
+    """The cycles of `simulate` alone, without where they went."""
+    with _no_garbage():
+        return _connected(program, arch, False, skip).run()
+
+
+def _connected(program: Program, arch: Arch, trace: bool, skip: bool) -> Machine:
+    machine = Machine(arch, trace, arch.host_cycles(program.port_bytes))
+    machine.connect(program)
+    if skip:
+        watch_loops(machine, program.expanded)
+    return machine
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing is garbage before a run is over, and looking for it takes longer than a short run
+    where all that a compiler holds is looked through."""
     collecting = gc.isenabled()
-    # Nothing is garbage before the run is over, and looking for it takes longer than a short run
-    # where all that a compiler holds is looked through.
     gc.disable()
     try:
-        machine = Machine(arch, trace, arch.host_cycles(program.port_bytes))
-        machine.connect(program)
-        if skip:
-            watch_loops(machine, program.expanded)
-        return collect(machine, program, machine.run())
+        yield
     finally:
         if collecting:
             gc.enable()

@@ -16,6 +16,7 @@ from onnx import helper
 
 from archgen.cli.main import cli
 from archgen.outcomes.points import Execute, Point, Row
+from archgen.process.cache import cache_dir
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
@@ -149,6 +150,15 @@ def test_what_equal_layers_leave_on_chip_is_there_for_the_last(
     row = row_of(network(tmp_path / "net.onnx", 18), tools, fusion="line")
     assert (row["verified"], row["executed"]) == (verified, executed)
     assert not any(stored[:-1])
+    assert verified != any(cache_dir().glob("reference-*"))  # nothing starts from what it makes
+
+
+def test_what_passes_layers_on_chip_says_nothing_of_quantization(tmp_path: Path) -> None:
+    """The last layer starts from what the second has left, not from the network's values."""
+    path = network(tmp_path / "net.onnx", 18)
+    row = row_of(path, machine="tpu-v1", dtype="int8", fusion="line")
+    assert (row["verified"], row["executed"]) == (True, "3 of 8 equal layers")
+    assert row["quantization_error"] is None
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from archgen.models.load import ModelError, SourceModel, load_calibration, open_
 from archgen.studies.design import designed, points
 from archgen.zoo.catalog import build
 from compiler.api import is_outside, load, numbers_in, prepared
+from compiler.frontend.stored_tensors import seed_of
 from compiler.lowering.lower import Lower
 
 Dim = int | str | None
@@ -160,10 +161,15 @@ def test_weights_of_a_large_network_are_made_layer_by_layer() -> None:
     assert again == first[name] and is_outside(again)
     values = numbers_in(again)
     assert 0.01 < values.std() < 0.1
+    assert numbers_in(again) is values and not values.flags.writeable  # made lately
+    seeds = {seed_of(values), seed_of(values[1:]), seed_of(values[:-1]), seed_of(values.T)}
+    assert len(seeds - {None}) == 4 and seed_of(values.copy()) is None
+    others = [t for t in graph.initializer if t.name.endswith("key.weight")][1:5]
+    other, *_ = (numbers_in(each) for each in others)  # as many as are kept
+    assert seed_of(values) is None and numbers_in(again) is not values
     assert np.array_equal(values, numbers_in(again))
     assert len(np.unique(values.view("V4096"), axis=0)) == values.nbytes // 4096  # none is another
-    (other,) = (t for t in graph.initializer if t.name == name.replace("0", "1"))
-    assert abs((values * numbers_in(other)).mean()) < values.var() / 100
+    assert abs((values * other).mean()) < values.var() / 100
 
 
 def _external(proto: onnx.ModelProto, location: str) -> None:

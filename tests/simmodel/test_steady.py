@@ -22,7 +22,7 @@ from simmodel.machine.engine import Profile
 from simmodel.machine.flow import Alarm
 from simmodel.machine.front_end import Pace
 from simmodel.machine.memory import Links, MemoryInstances, Ports
-from simmodel.machine.run import simulate
+from simmodel.machine.run import cycles_of, simulate
 from simmodel.machine.steady import PARTS, Look, state
 from simmodel.program.expand import expand, turns_around
 from simmodel.program.program import Program
@@ -49,7 +49,9 @@ def both(program: Program, arch: Arch) -> tuple[Trace, Trace]:
     """The run with skipping, which has to tell what the run without does, and that."""
     skipped, whole = (simulate(program, arch, trace=True, skip=skip) for skip in (True, False))
     assert plain(skipped) == plain(whole)
-    assert plain(simulate(program, arch)) == plain(simulate(program, arch, skip=False))
+    whole = simulate(program, arch, skip=False)
+    assert plain(simulate(program, arch)) == plain(whole)
+    assert cycles_of(program, arch) == whole.cycles
     assert whole.simulated == sum(counts.sum() for counts in whole.site_counts)
     return skipped, whole
 
