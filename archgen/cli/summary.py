@@ -82,7 +82,7 @@ def screenful(
 
 def results_table(frame: pd.DataFrame) -> PlainTable:
     """One row for each point; figures are missing where there is no result."""
-    frame = frame.assign(latency_range=[*map(_range, records(frame))])
+    frame = frame.assign(latency_range=[*map(_latency_range, records(frame))])
     rows = records(frame)
     headings, names = _telling_columns(rows, "status")
     cells = [c for c in _CELLS if c[0] in frame and (c is _CELLS[0] or frame[c[0]].notna().any())]
@@ -102,7 +102,7 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
     return table
 
 
-def _range(row: Record) -> str | float:
+def _latency_range(row: Record) -> str | float:
     """From the shortest to the longest latency by what the machine's file assumes."""
     low, high = number(row, "latency_low_ms"), number(row, "latency_high_ms")
     return f"{plain(low)} to {plain(high)}" if low < high else math.nan
