@@ -32,7 +32,8 @@ from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.explain.report import report
 from compiler.lowering.lower import lower
 from compiler.options import Stages
-from compiler.schedule.tiling.layer_price import TilingProblem, price
+from compiler.schedule.tiling.layer_price import price
+from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles

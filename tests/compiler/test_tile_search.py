@@ -35,8 +35,9 @@ from compiler.schedule.tiling.candidates import choices
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
 from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.schedule.tiling.layer_mapping import MappingCache
-from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price, prices_of
+from compiler.schedule.tiling.layer_price import price, prices_of
 from compiler.schedule.tiling.objective import SCORES
+from compiler.schedule.tiling.problem import TilePrices, TilingProblem
 from compiler.schedule.tiling.timeline import GroupTimeline, TileWork
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer

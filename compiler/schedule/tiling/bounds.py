@@ -13,7 +13,8 @@ from compiler.cost.multicast import Cores
 from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
-from compiler.schedule.tiling.layer_price import TilingProblem, least_product, product_in_one_piece
+from compiler.schedule.tiling.layer_price import least_product, product_in_one_piece
+from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem
+from compiler.schedule.tiling.problem import TilePrices, TilingProblem
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles

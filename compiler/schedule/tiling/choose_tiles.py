@@ -39,8 +39,9 @@ from compiler.schedule.tiling.candidates import cheapest, choices
 from compiler.schedule.tiling.elementwise_tiling import free_dims, priced_slabs, together
 from compiler.schedule.tiling.group_price import GroupPricer, Loops, Parts, Terms
 from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
-from compiler.schedule.tiling.layer_price import TilingProblem, prices_of
+from compiler.schedule.tiling.layer_price import prices_of
 from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge_of
+from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer

@@ -16,7 +16,7 @@ from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import RepeatedTransfer, pitches, traffic
 from compiler.cost.work import depthwise_cycles
 from compiler.geometry.boxes import layer_needs
-from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem
+from compiler.schedule.tiling.problem import TilePrices, TilingProblem
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.equal_engines import largest

@@ -27,7 +27,7 @@ from compiler.geometry.tile_trace import (
 from compiler.schedule.residency.buffer import GroupBufferMaker, alive, earliest, in_use
 from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront, Sizes
-from compiler.schedule.tiling.layer_price import TilePrices
+from compiler.schedule.tiling.problem import TilePrices
 from compiler.schedule.tiling.timeline import GroupTimeline, TileWork, Total
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import NOTHING, Estimate, OuterLoop, Schedule, uncut

@@ -17,7 +17,8 @@ from compiler.cost.multicast import Cores
 from compiler.schedule.fusion.partition import Outlined, Outlines
 from compiler.schedule.tiling.candidates import choices, loop_maker
 from compiler.schedule.tiling.elementwise_tiling import price_elementwise, priced_slabs
-from compiler.schedule.tiling.layer_price import TilePrices, TilingProblem, price
+from compiler.schedule.tiling.layer_price import price
+from compiler.schedule.tiling.problem import TilePrices, TilingProblem
 from compiler.schedule.tracking import Hashed, TrackedArch, TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop

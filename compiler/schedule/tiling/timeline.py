@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
-from compiler.schedule.tiling.layer_price import TilePrices
+from compiler.schedule.tiling.problem import TilePrices
 
 FOLLOWED = 3
 """Tiles of a run that are followed one by one."""
