@@ -27,8 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.codegen.issue_order.order import interleaved
-from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use, with_fields
-from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
+from compiler.codegen.nodes import (
+    EngineStep,
+    Node,
+    SegmentedLoop,
+    Use,
+    instructions,
+    with_fields,
+)  # fmt: skip
+from simmodel.isa import Arrive, Await, Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import replace
 from simmodel.program.program import TileKind
 
@@ -147,6 +154,7 @@ class Synchronizer:
 
     def __post_init__(self) -> None:
         self._ranks: dict[str, list[int]] = {}
+        self._passes_on = False
 
     def stream(self, body: Sequence[Node]) -> list[Item]:
         """The instructions of `body` with everything that keeps its steps in order."""
@@ -155,6 +163,14 @@ class Synchronizer:
             return self._items(body, (none, none), 0)
         if self.sharing is Sharing.TURNS:
             return EngineRing(self._numbered, self.initial).stream(body)
+        # What other cores wait for overtakes other work of its engine when it is issued
+        # (`issue_order.units.STAGED`), so nothing follows from the order of that engine's steps.
+        items = instructions(item for node in body for leaf in node.leaves for item in leaf.items)
+        self._passes_on = any(
+            isinstance(each, Copy) and "shared" in (each.dst.memory, each.src.memory)
+            and (each.notifies or each.waits)
+            for each in items
+        )  # fmt: skip
         touches = [node.touches for node in body]
         if self.sharing < Sharing.BARRIERS:
             return self._items(body, self._marks(touches, 0, 0), 0)
@@ -235,7 +251,8 @@ class Synchronizer:
 
     def _chains(self, touches: Sequence[Touches], depth: int) -> list[TokenChain]:
         found = chains(touches, depth)
-        return not_implied(merged(found) if self.sharing >= Sharing.MERGED else found)
+        found = merged(found) if self.sharing >= Sharing.MERGED else found
+        return found if self._passes_on else not_implied(found)
 
     def _token(self, chain: TokenChain, depth: int, lane: int) -> tuple[str, int]:
         """The token of a chain, and how many each of its pairs gives and takes."""

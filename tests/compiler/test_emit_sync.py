@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,27 @@ def test_orders_that_others_keep_take_no_token(distance: int, implied: bool) -> 
     full = TokenChain("load", "vector", 0, (0,), (2,))
     free = TokenChain("matrix", "load", 1, (1,), (0,))
     assert not_implied([*ring, full, free]) == (ring if implied else [*ring, free])
+
+
+@pytest.mark.parametrize("passed_on", [False, True])
+def test_queues_whose_order_changes_imply_nothing(passed_on: bool) -> None:
+    """What others wait for overtakes other copies of its engine, when the order of issue is found:
+    then `full_load_vector` stays, though load, matrix and vector follow each other."""
+    row = partial(Operand, shape=(SIZE,), strides=(1,), dtype="int8")
+    place = row("shared" if passed_on else "dram", Address(0))
+    notifies = (("passed@0", 1, (1,)),) if passed_on else ()
+    copy = Copy(
+        engine="store", origin=0, dst=place, src=row("local", Address(0)), notifies=notifies
+    )
+    body = [
+        sync_leaf("load", use("x", 0, write=True)),
+        sync_leaf("matrix", use("x", 0, write=False), use("y", 64, write=True)),
+        sync_leaf("vector", use("y", 64, write=False), use("x", 0, write=False)),
+        EngineStep("store", (copy,)),
+    ]
+    sync = Synchronizer()
+    sync.stream([SegmentedLoop("i", (LoopSegment(5, tuple(body)),))])
+    assert ("full_load_vector_1" in sync.initial) is passed_on
 
 
 def test_steps_that_repeat_each_other_add_no_kinds_of_uses() -> None:
