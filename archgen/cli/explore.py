@@ -38,7 +38,7 @@ from archgen.report import REPORT
 from archgen.report.sheet import plain
 from archgen.scheduling import choice
 from archgen.schema.load import load_files
-from archgen.schema.tree import ArchError
+from archgen.schema.tree import ArchError, files_of
 from archgen.schema.tree import plain as plain_tree
 from archgen.schema.variants import factor_of, laid_over, spelled, table_of
 from archgen.toolchain import STANDARD
@@ -313,8 +313,12 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
     wrong = [*unwritable("--out", target), *unread, *_unopened(points)]
     wrong += [
         f"--out {target}: is what is read; name another file"
-        for given in (base, measured)
-        if target.exists() and target.samefile(given)
+        for given in (
+            measured,
+            *map(Path, files_of(loaded[0].tree)),
+            *(Path(p.tree) for p in points),
+        )
+        if given.is_file() and target.exists() and target.samefile(given)
     ]
     if not machine.assumed:
         wrong.append(

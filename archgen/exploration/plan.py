@@ -15,11 +15,12 @@ from archgen.outcomes.figures import more_is_better
 from archgen.schema.rewritten import changed
 from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
 from archgen.schema.tree import Path as TreePath
-from archgen.schema.variants import field_of, near, spelled, text_of, value_of
+from archgen.schema.variants import Scalar, field_of, near, spelled, text_of, value_of
 from archgen.studies.design import Design, StudyError
 from archgen.studies.file import Explore, Machines, Quantity, Sensitivity, StudyFile, ValueRange
 from archgen.studies.plan import Maker, opened
 from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth, Delay
 
 Given = str | PathLike[str] | Mapping[str, Any]
 """A study file, or what one would hold."""
@@ -242,8 +243,13 @@ class _Section:
     def _own(self, name: str) -> Quantity | None:
         """What the machine has in the field `name`, as its file spells it."""
         node = find(self.base, tuple(name.split(".")))
-        value = plain(node) if isinstance(node, ScalarNode) else value_of(self.arch, name)
+        value = plain(node) if isinstance(node, ScalarNode) else self._default(name)
         return value if isinstance(value, str | int | float) else None
+
+    def _default(self, name: str) -> Scalar:
+        """What a field has that the file does not state, with its unit."""
+        found = field_of(self.arch, name)
+        return str(found) if isinstance(found, Bandwidth | Delay) else value_of(self.arch, name)
 
 
 def _with_own(parameter: Parameter, own: Quantity) -> tuple[Parameter, int]:

@@ -32,6 +32,9 @@ CONV = {
     "OX": "w", "OY": "h", "FX": "j", "FY": "i",
 }  # fmt: skip
 SUMS = ("k", "c", "i", "j")
+TENSORS = (
+    "Inputs", "Weights", "Outputs", "Input", "Weight", "Output", "I", "W", "O", "A", "B", "Z", "C",
+)  # fmt: skip
 RESULTS = {"Outputs", "Output", "O", "Z", "C"}
 TYPES = ("temporal", "spatial", "bypass", "datatype", "dataspace")
 KEYS = ("target", "type", "factors", "permutation", "keep", "bypass")
@@ -157,6 +160,12 @@ def timeloop(entries: Sequence[object]) -> list[MappingLevel]:
             if isinstance(keep, str):
                 level.wrong.append(f"{where}: keep {keep!r}: expected a list such as [{keep}]")
             level.keeps = frozenset(map(str, keep))
+            level.wrong += [
+                f"{where}: keep: no tensor {name!r}{guess(name, TENSORS)}; known are "
+                f"{', '.join(TENSORS)}"
+                for name in map(str, keep if isinstance(keep, list) else ())
+                if name not in TENSORS
+            ]
             continue
         factors = _factors(entry.get("factors") or "", where, level.wrong)
         order = _permutation(entry.get("permutation") or "")
@@ -420,9 +429,8 @@ def _cores(
             f"{counts.pop(dim)} cores share the sum over {dim}: cores share results only"
         )
     if math.prod(counts.values()) > arch.core_count:
-        found.left.append(
-            f"{math.prod(counts.values())} cores, where {arch.name} has {arch.core_count}"
-        )
+        there = f"where {arch.name} has {arch.core_count}: one core does all of it"
+        found.left.append(f"{math.prod(counts.values())} cores, {there}")
         counts = {}
     steps = {dim: -(-sizes[dim] // count) for dim, count in counts.items()}
     spans = [

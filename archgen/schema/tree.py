@@ -148,6 +148,15 @@ class Table:
 
 
 Node = ScalarNode | ListNode | Table
+
+
+def files_of(node: Node) -> set[str]:
+    """Files that something in `node` stands in."""
+    below = [entry.node for entry in node.entries.values()] if isinstance(node, Table) else []
+    below += node.items if isinstance(node, ListNode) else ()
+    return {node.at.file}.union(*map(files_of, below))
+
+
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 

@@ -19,6 +19,7 @@ from compiler.target.array_mapping import roles
 from compiler.target.bind import possible
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import Array, Nest, NestGraph, Step, Storage, Tensor
+from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch
 
 FACTORS = (1, 255, 255, 255)
@@ -62,7 +63,10 @@ def _bias_in_digits(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Tenso
         return None
     along = column is not None and [a.terms for a in nest.bias.index] == [((column, 1),)]
     eight = tensors[nest.operands[0].tensor].dtype in ("int8", "uint8")
-    if seen.matrix.granularity == "conv" or not seen.matrix.peak("int8") or not (along and eight):
+    matrix = seen.matrix
+    deep = matrix.granularity == "gemm" or tile_limits(matrix)[0] >= len(FACTORS)
+    able = matrix.granularity != "conv" and deep and matrix.peak("int8")
+    if not (able and along and eight):
         return None
     if bias.data is None or np.abs(np.asarray(bias.data, np.int64)).max() > LARGEST:
         return None

@@ -6,6 +6,7 @@ The one idea: a row holds delays of one device as published, in ns, from which t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,7 +49,7 @@ class DramTiming:
         moved = 2 * _TURN_BYTES / self.burst * self.burst_time
         return {
             "latency": f"{round(self.first + self.burst_time)} ns", "burst": self.burst,
-            "channels": max(1, round(rate / self.channel_rate)),
+            "channels": max(1, math.ceil(round(rate / self.channel_rate, 1))),
             "read_efficiency": kept, "write_efficiency": kept,
             "run_cost": f"{max(0.0, self.rows / 4 - self.burst_time):.2g} ns",
             "conflict_penalty": round(self.turns / moved, 2),
@@ -85,6 +86,6 @@ DRAM_KINDS: dict[DramName, DramTiming] = {
         "HBM3, 6.4 Gb/s, 8 Gb, JESD238", 32, 1.25, 350, 3900, 15, 28, 22,
         "as of HBM2, no public figures"),
     "gddr6": DramTiming(
-        "GDDR6-14, JESD250", 64, 2.29, 120, 1900, 16.4, 28.5, 21.1,
+        "GDDR6-14, JESD250", 32, 1.14, 120, 1900, 16.4, 28.5, 21.1,
         f"{_RAMULATOR}: nRCDRD 26, nCL 24, nCWL 6, nWTRS 9"),
 }  # fmt: skip

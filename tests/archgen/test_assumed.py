@@ -192,10 +192,11 @@ def test_what_speaks_against_a_fit_is_told_and_what_no_time_depends_on_stays_ass
     assert list(fitted.assumed) == ["host.latency"]
 
 
-@pytest.mark.parametrize("name", ["guessed.yaml", "points.csv"])
+@pytest.mark.parametrize("name", ["guessed.yaml", "points.csv", "first.yaml"])
 def test_a_fit_overwrites_nothing_that_it_reads(tmp_path: Path, name: str) -> None:
     base, points = tmp_path / "guessed.yaml", tmp_path / "points.csv"
-    base.write_text("extends: soma-edge\nname: guessed\nassumed: {matrix.sustained: 0.5 .. 1.0}\n")
+    (tmp_path / "first.yaml").write_text("extends: soma-edge\nname: first\ncores: 1\n")
+    base.write_text("extends: first.yaml\nname: guessed\nassumed: {matrix.sustained: 0.5 .. 1.0}\n")
     points.write_text('model,ms\n"gemm:q=3",1\nnone.onnx,2\n')
     line = ["calibrate", str(base), str(points), "--out", str(tmp_path / name)]
     done = CliRunner().invoke(cli, line)

@@ -66,6 +66,11 @@ def test_one_step_for_all_fields_but_those_with_values_of_their_own(tmp_path: Pa
     assert values(asked, None)["cores"] == ("1", "2")
 
 
+def test_a_delay_that_the_file_does_not_state_has_steps_in_its_own_unit(tmp_path: Path) -> None:
+    asked = study(tmp_path, **{"host.latency": 2}) | {"archs": "gemmini-16"}
+    assert values(asked, None)["host.latency"] == ("5 us", "10 us", "20 us")
+
+
 def test_the_verb_prints_steps_and_elasticities_and_the_report_has_them(tmp_path: Path) -> None:
     """A host's call of 64 operations and 8 + 16 values: what it takes, its field tells."""
     path, out = tmp_path / "around.yaml", tmp_path / "out"

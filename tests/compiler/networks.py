@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node
+from compiler.codegen.matrix import LOWEST
 from compiler.context import CompileOptions, CompileResult, Context
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import parse_tree, print_tree
@@ -29,6 +30,7 @@ from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
 from compiler.passes import run_passes
 from compiler.pipeline import compile_model, nests, prepared
+from compiler.target.start_sums import FACTORS
 from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
@@ -195,9 +197,10 @@ class Checked:
 
 
 def weight_types(found: Checked) -> set[str]:
-    """Types of the weights that arrays read."""
+    """Types of the weights that arrays read, but for the digits of biases."""
     flat = [i for core in found.compiled.program.cores for i, *_ in instructions(core)]
-    return {i.w.dtype for i in flat if isinstance(i, MatrixInstruction)}
+    arrays = [i for i in flat if isinstance(i, MatrixInstruction)]
+    return {i.w.dtype for i in arrays if (i.a.zero, i.a.shape[-1]) != (LOWEST, len(FACTORS))}
 
 
 def array_cycles(found: Checked, arch: Arch) -> float:
