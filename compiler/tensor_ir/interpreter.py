@@ -302,7 +302,7 @@ def _products(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums) -> Ar
     sums.plain = contracted(nest, left, right)
     exact = np.float32 if np.issubdtype(left.dtype, np.floating) else np.float64
     factor = math.prod(access.scale or 1.0 for access in nest.operands)
-    total = sums.plain.astype(exact, copy=False)
+    total: Array = sums.plain.astype(exact, copy=False)
     return total if factor == 1.0 else total * np.float32(factor)
 
 
