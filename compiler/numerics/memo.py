@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.frontend.stored_tensors import seed_of
 from compiler.numerics.nest_error import RoundingModel, forward_error, repeated
-from compiler.tensor_ir.interpreter import run_nest
+from compiler.tensor_ir.interpreter import ProductSums, run_nest
 from compiler.tensor_ir.nest import Array, Nest
 
 
@@ -28,13 +28,16 @@ class Memo:
     kept: OrderedDict[str, tuple[Array | None, ...]] = field(
         default_factory=OrderedDict, repr=False
     )
+    latest: tuple[str, ProductSums] = ("", ProductSums())
+    """What the nest that was looked at last adds up, by its content: its errors follow from that,
+    and a machine and the reference often have the same operands."""
 
     def run(self, nest: Nest, tensors: Mapping[str, Array]) -> str:
         """`run_nest`, cached; what tells the nest with these operands from others."""
         out, content = tensors[nest.tensor], _content(nest, tensors)
 
         def computed() -> tuple[Array]:
-            run_nest(nest, tensors)
+            run_nest(nest, tensors, self._sums(content))
             return (out.copy(),)
 
         (known,) = self.get(content, computed)
@@ -51,11 +54,20 @@ class Memo:
         content: str,
     ) -> Array | None:
         """`forward_error`, cached if operands are exact; `run` has told the `content`."""
+
+        def computed() -> tuple[Array | None]:
+            return (forward_error(nest, tensors, errors, how, self._sums(content)),)
+
         if any(error is not None for error in errors.values()):
-            return forward_error(nest, tensors, errors, how)
+            return computed()[0]
         if repeated(nest, tensors, errors, how):
             return None
-        return self.get(f"{content} {how}", lambda: (forward_error(nest, tensors, errors, how),))[0]
+        return self.get(f"{content} {how}", computed)[0]
+
+    def _sums(self, content: str) -> ProductSums:
+        if self.latest[0] != content:
+            self.latest = content, ProductSums()
+        return self.latest[1]
 
     def get(
         self, key: str, make: Callable[[], tuple[Array | None, ...]]

@@ -21,15 +21,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product as combinations
 
 import numpy as np
 
 from compiler.tensor_ir.arithmetic import Cut, blocks, code, encoded, function_of
 from compiler.tensor_ir.interpreter import (
+    ProductSums,
     at_first,
     by_numbers,
-    centred,
+    contracted,
     exactly,
     letters,
     of_whole_numbers,
@@ -39,6 +41,7 @@ from compiler.tensor_ir.interpreter import (
     raw_move,
     real,
     rows_of_blocks,
+    sides_of,
     within_loops,
 )
 from compiler.tensor_ir.nest import Access, Array, Nest, at
@@ -122,8 +125,9 @@ class _Bounded:
 
 
 def forward_error(
-    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
-) -> Array | None:
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None],
+    how: RoundingModel, sums: ProductSums | None = None,
+) -> Array | None:  # fmt: skip
     """Error bound of each element of `nest`'s result, in steps of its stored values.
 
     Args:
@@ -132,6 +136,7 @@ def forward_error(
         errors: for each operand, in its shape, what its stored values may be off by; None or
             missing: they are exact.
         how: which roundings are excused.
+        sums: what the nest adds up at these operands, as far as it is made; keeps the rest.
 
     Returns:
         An array in the shape of the result; infinite where anything may come out. None: exact.
@@ -146,7 +151,7 @@ def forward_error(
         spread = {a.tensor: e for a in nest.operands if (e := errors.get(a.tensor)) is not None}
         errors = {**errors, **{n: e[..., None].repeat(blocks, -1) for n, e in spread.items()}}
     with np.errstate(all="ignore"):
-        return _bound_in_parts(nest, tensors, errors, how)
+        return _bound_in_parts(nest, tensors, errors, how, sums or ProductSums())
 
 
 def _of_blocks(
@@ -175,8 +180,9 @@ _AT_ONCE = 1 << 22
 
 
 def _bound_in_parts(
-    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
-) -> Array | None:
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None],
+    how: RoundingModel, sums: ProductSums,
+) -> Array | None:  # fmt: skip
     """The bound, of large results or operands part by part along one of their axes: that with which
     least is read again and again."""
     whole, names = tensors[nest.tensor], [access.tensor for access in nest.reads]
@@ -188,7 +194,7 @@ def _bound_in_parts(
     alone = [d for d in range(nest.rank) if all(_cuts_alone(a, d) for a in nest.reads)]
     dim = min(alone, key=lambda d: (read_again(d), -nest.dims[d].extent), default=None)
     if dim is None or size <= _AT_ONCE or len({*names}) < len(names):
-        return _NestErrors(nest, tensors, errors, how).bound()
+        return _NestErrors(nest, tensors, errors, how, sums).bound()
     extent, found = nest.dims[dim].extent, None
     step = max(1, extent * _AT_ONCE // size)
     for start in range(0, extent, step):
@@ -203,7 +209,8 @@ def _bound_in_parts(
             if (error := errors.get(a.tensor)) is not None
         }
         part = replace(nest, dims=tuple(dims))
-        bound = _NestErrors(part, ours | {nest.tensor: whole[columns]}, own, how).bound()
+        ours[nest.tensor] = whole[columns]
+        bound = _NestErrors(part, ours, own, how, sums.part(start, columns)).bound()
         if bound is not None:
             found = np.zeros(whole.shape, bound.dtype) if found is None else found
             found[columns] = bound
@@ -249,6 +256,7 @@ class _NestErrors:
     tensors: Mapping[str, Array]
     errors: Mapping[str, Array | None]
     how: RoundingModel
+    sums: ProductSums
 
     @property
     def out(self) -> Array:
@@ -416,35 +424,30 @@ class _NestErrors:
 
     def _products(self) -> _Bounded:
         """A sum of products, without an array over all loops."""
-        nest, tensors, used = self.nest, self.tensors, within_loops(self.nest)
-        out = letters(range(nest.rank))
-        sides, spreads = [], []
-        for position, access in enumerate(nest.operands):
-            raw, spread = centred(tensors[access.tensor], access), self.errors.get(access.tensor)
-            sides.append(over_own_loops(raw, access, nest, position))
-            if spread is not None:
-                spread = over_own_loops(spread, _unpadded(access), nest, position)
-            spreads.append(spread)
-
-        def contracted(left: Array, right: Array) -> Array:
-            made = contraction(left, letters(used[0]), right, letters(used[1]), out)
-            return made.astype(np.float64)
-
-        error = None
-        if unit := self.how.integers if _of_integers(nest, tensors) else self.how.sums:
-            sizes = contracted(*(_magnitudes(side, np.float32) for side in sides))
-            error = self._rounded_sum(sizes, unit)
-        for mine, spread in enumerate(spreads):
-            if spread is not None:
-                moved = self._moved_product(sides, mine, spread.astype(np.float64))
+        nest, sums, error = self.nest, self.sums, None
+        if unit := self.how.integers if _of_integers(nest, self.tensors) else self.how.sums:
+            if sums.sizes is None:
+                sizes = (_magnitudes(side, np.float32) for side in self._sides)
+                sums.sizes = contracted(nest, *sizes)
+            error = self._rounded_sum(sums.sizes.astype(np.float64), unit)
+        for mine, access in enumerate(nest.operands):
+            if (spread := self.errors.get(access.tensor)) is not None:
+                spread = over_own_loops(spread, _unpadded(access), nest, mine)
+                moved = self._moved_product(mine, spread.astype(np.float64))
                 error = _add_errors(error, moved)
         factor = math.prod(access.scale or 1.0 for access in nest.operands)
-        values = contracted(*sides) * factor
+        if sums.plain is None:
+            sums.plain = contracted(nest, *self._sides)
+        values = sums.plain.astype(np.float64) * factor
         return _Bounded(values, None if error is None else error * factor)
 
-    def _moved_product(self, sides: Sequence[Array], mine: int, spread: Array) -> Array:
+    @cached_property
+    def _sides(self) -> list[Array]:
+        return sides_of(self.nest, self.tensors)
+
+    def _moved_product(self, mine: int, spread: Array) -> Array:
         """Change of a sum of products when side `mine` moves by its errors `spread`."""
-        nest, used = self.nest, within_loops(self.nest)
+        nest, used, sides = self.nest, within_loops(self.nest), self._sides
         left, right = list(used[mine]), list(used[1 - mine])
         weights = sides[1 - mine]
         for axis, loop in reversed(list(enumerate(used[mine]))):

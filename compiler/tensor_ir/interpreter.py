@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -182,10 +182,30 @@ def with_rows(pick: Pick, out: Array, tensors: Mapping[str, Array]) -> None:
         )
 
 
-def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
+@dataclass
+class ProductSums:
+    """What a nest at given operands adds up, as far as it is made: whoever needs it again finds it.
+
+    Sums of few columns are kept by the first of these, where a nest is looked at part by part.
+    """
+
+    plain: Array | None = None
+    """Sums of the products of operands as stored, without their scales."""
+    sizes: Array | None = None
+    """Sums of the magnitudes of these products."""
+    parts: dict[int, ProductSums] = field(default_factory=dict)
+
+    def part(self, first: int, cut: tuple[slice, ...]) -> ProductSums:
+        """Those of a part of the result from column `first` on."""
+        plain = None if self.plain is None else self.plain[cut]
+        return self.parts.setdefault(first, ProductSums(plain))
+
+
+def run_nest(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums | None = None) -> None:
     """Compute `nest` into `tensors[nest.tensor]`, which is written in place.
 
-    `tensors` are arrays as stored. Raises ValueError where a read outside a tensor has no pad.
+    `tensors` are arrays as stored; `sums` keeps what is added up. Raises ValueError where a read
+    outside a tensor has no pad.
     """
     out = tensors[nest.tensor]
     if out.size == 0:
@@ -201,7 +221,7 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
         if of_whole_numbers(nest, tensors):
             out[...] = exactly(nest, tensors)
             return
-        values = _real_values(nest, tensors)
+        values = _real_values(nest, tensors, sums or ProductSums())
     encode(values, code(nest.scale, nest.zero), out)
     if nest.table:
         out[...] = looked_up(out, *nest.table)
@@ -250,10 +270,10 @@ def exactly(nest: Nest, tensors: Mapping[str, Array]) -> Array:
     return stored(values, kind, nest.low, nest.high, wraps=function.wraps)
 
 
-def _real_values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+def _real_values(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums) -> Array:
     """Real values of the result, before they are encoded."""
     if nest.function == "mul" and nest.reduce == "sum":
-        values = _products(nest, tensors)
+        values = _products(nest, tensors, sums)
     else:
         operands = [
             over_loops(real(tensors[access.tensor], access), access, nest)
@@ -276,20 +296,28 @@ def _real_values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
     return values
 
 
-def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+def _products(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums) -> Array:
     """The exact sum of products; fp32 of floats, fp64 of integers."""
-    left, right = nest.operands
-    names = [letters(own) for own in within_loops(nest)]
-    arrays = [
+    left, right = sides_of(nest, tensors)
+    sums.plain = contracted(nest, left, right)
+    exact = np.float32 if np.issubdtype(left.dtype, np.floating) else np.float64
+    factor = math.prod(access.scale or 1.0 for access in nest.operands)
+    total: Array = sums.plain.astype(exact, copy=False)
+    return total if factor == 1.0 else total * np.float32(factor)
+
+
+def sides_of(nest: Nest, tensors: Mapping[str, Array]) -> list[Array]:
+    """The operands of a sum of products, each over its own loops."""
+    return [
         over_own_loops(centred(tensors[access.tensor], access), access, nest, position)
         for position, access in enumerate(nest.operands)
     ]
-    out = letters(range(nest.rank))
-    total = contraction(arrays[0], names[0], arrays[1], names[1], out)
-    exact = np.float32 if np.issubdtype(arrays[0].dtype, np.floating) else np.float64
-    factor = (left.scale or 1.0) * (right.scale or 1.0)
-    total = total.astype(exact, copy=False)
-    return total if factor == 1.0 else total * np.float32(factor)
+
+
+def contracted(nest: Nest, left: Array, right: Array) -> Array:
+    """The sum of products of two operands over their own loops, in the shape of the result."""
+    names = map(letters, within_loops(nest))
+    return contraction(left, next(names), right, next(names), letters(range(nest.rank)))
 
 
 def within_loops(nest: Nest) -> tuple[list[int], list[int]]:

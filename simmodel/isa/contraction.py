@@ -80,11 +80,12 @@ def _sum_alone(array: Array, dims: str, others: str) -> tuple[Array, str]:
     return array.astype(np.float64).sum(alone), "".join(d for d in dims if d in others)
 
 
-def exact_type(left: Array, right: Array, length: int) -> type:
-    """The floating-point type in which sums of `length` products are exact (integers), or fp32."""
+def exact_type(left: Array, right: Array, length: int, most: int | None = None) -> type:
+    """The floating-point type in which sums of `length` products are exact (integers), or fp32.
+    `most`: of one product, where more is known than the types say."""
     if left.dtype.kind not in "iu" or right.dtype.kind not in "iu":
         return np.float64 if np.float64 in (left.dtype, right.dtype) else np.float32
-    if _largest(left.dtype) * _largest(right.dtype) * length < EXACT:
+    if (most or largest(left.dtype) * largest(right.dtype)) * length < EXACT:
         return np.float32
     once = (without_repeats(left), without_repeats(right))
     values = (max(abs(int(a.max(initial=0))), abs(int(a.min(initial=0)))) for a in once)
@@ -92,8 +93,9 @@ def exact_type(left: Array, right: Array, length: int) -> type:
 
 
 @cache
-def _largest(kind: np.dtype[Any]) -> int:
-    return max(-int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+def largest(kind: np.dtype[Any], zero: int = 0) -> int:
+    """How far an integer of a type may be from `zero`."""
+    return max(zero - int(np.iinfo(kind).min), int(np.iinfo(kind).max) - zero)
 
 
 EXACT = 2**24

@@ -45,7 +45,7 @@ from simmodel.isa.base import (
     encode,
     operand_traffic,
 )
-from simmodel.isa.contraction import contraction, exact_type
+from simmodel.isa.contraction import contraction, exact_type, largest
 from simmodel.isa.functions import looked_up
 from simmodel.isa.operand_rules import (
     Breaches,
@@ -143,11 +143,24 @@ class MatrixInstruction(Instruction):
         loops = (letters(operand, self.lead) for operand in (self.a, self.w, self.dst))
         return tuple(map(str.__add__, loops, self.PRODUCT))
 
+    @cached_property
+    def _moving(self) -> tuple[tuple[int | slice, ...], ...]:
+        """Where a, w and dst are without the loops that do not move them."""
+        return tuple(moving(operand, self.lead) for operand in (self.a, self.w, self.dst))
+
+    @cached_property
+    def _largest_product(self) -> int | None:
+        """Of two centred operands, where these are integers."""
+        kinds = [(NUMPY[o.dtype], o.zero) for o in (self.a, self.w)]
+        if any(kind.kind not in "iu" for kind, _ in kinds):
+            return None
+        return math.prod(largest(kind, zero) for kind, zero in kinds)
+
     def sums(self, a: Array, w: Array) -> Array:
         """Exact sums of products, in dst's shape without the loops that do not move it."""
         a_dims, w_dims, out = self._dims
-        left, right = a[moving(self.a, self.lead)], w[moving(self.w, self.lead)]
-        kind = exact_type(left, right, math.prod(w.shape[:-1]))
+        left, right = a[self._moving[0]], w[self._moving[1]]
+        kind = exact_type(left, right, math.prod(w.shape[:-1]), self._largest_product)
         left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
         # Windows of what has been converted: each element is converted once, not once per window.
         return contraction(self.windowed(left), a_dims, right, w_dims, out)
@@ -196,7 +209,7 @@ class MatrixInstruction(Instruction):
         exact = np.float32 if is_float(self.a.dtype) else np.float64
         total = total.astype(exact, copy=False)
         if self.partial is not None:
-            total = total + view(self.partial)[moving(self.dst, self.lead)].astype(exact)
+            total = total + view(self.partial)[self._moving[2]].astype(exact)
         if self.bias is not None:
             total = total + self._per_channel(self.bias, view).astype(exact)
         if self.multiplier is not None:
@@ -205,7 +218,7 @@ class MatrixInstruction(Instruction):
             total = self._with_added(total, self.added, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
-        target = view(self.dst)[moving(self.dst, self.lead)]
+        target = view(self.dst)[self._moving[2]]
         encode(total, self.dst, target)
         if self.table:
             target[...] = looked_up(target, *self.table)
@@ -214,14 +227,14 @@ class MatrixInstruction(Instruction):
         """Real values of sums, rounded to integers first where they are such, and what is added."""
         if self.middle:
             total = rounded_between(total, self.dst.dtype, *self.middle)
-        more = decode(view(added)[moving(self.dst, self.lead)], added)
+        more = decode(view(added)[self._moving[2]], added)
         return total.astype(np.float32, copy=False) + more
 
     def _per_channel(self, operand: Operand, view: View) -> Array:
         """Values per output channel, reshaped for sums without the loops that do not move dst."""
         values = view(operand)
         values = values.reshape(*values.shape[: self.lead], *(1,) * (self.RESULT_RANK - 1), -1)
-        return values[moving(self.dst, self.lead)]
+        return values[self._moving[2]]
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.array(self.engine)
@@ -459,7 +472,7 @@ class DepthwiseConv(Windowed):
             for j in range(w.shape[-2]):
                 weights: Array = w[..., None, None, None, i, j, :].astype(exact)
                 total += seen[..., i, j, :].astype(exact) * weights
-        still = tuple(axis for axis, own in enumerate(moving(self.dst, self.lead)) if own == 0)
+        still = tuple(axis for axis, own in enumerate(self._moving[2]) if own == 0)
         result: Array = total.sum(axis=still, dtype=exact) if still else total
         return result
 

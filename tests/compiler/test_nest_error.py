@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 
 from archgen.check.verify import differences
 from compiler.numerics import nest_error
+from compiler.numerics.memo import Memo
 from compiler.numerics.nest_error import AGAINST_REFERENCE, against_order, forward_error
+from compiler.tensor_ir import interpreter
 from compiler.tensor_ir.interpreter import run_nest
 from compiler.tensor_ir.nest import Access, Array, Dim, Nest, at
 from simmodel.arch.dtype import NUMPY, limits
+from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import BINARY, UNARY
 
 EXACT = against_order("fp32")
@@ -67,6 +71,30 @@ def test_columns_of_a_large_product_are_looked_at_in_turn(monkeypatch: pytest.Mo
     parts = forward_error(nest, tensors, errors, AGAINST_REFERENCE)
     assert whole is not None and parts is not None
     np.testing.assert_allclose(parts, whole, rtol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1 << 22, 50])
+def test_what_a_nest_adds_up_is_made_once(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    # The sums when it is run, and those of magnitudes for both errors: of 4 rows each on its own.
+    monkeypatch.setattr(nest_error, "_AT_ONCE", at_once)
+    random, made = np.random.default_rng(0), list[tuple[int, ...]]()
+    reads = (Access("a", (at(0), at(2))), Access("b", (at(2), at(1))))
+    nest = Nest("y", (Dim("m", 4), Dim("n", 3), Dim("k", 33)), 2, "mul", reads, "sum")
+    shapes = {"a": (4, 33), "b": (33, 3), "y": (4, 3)}
+    tensors = {n: random.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+    ways = AGAINST_REFERENCE, against_order("fp16")
+    alone = [forward_error(nest, tensors, {}, how) for how in ways]
+
+    def counted(left: Array, *others: Any) -> Array:
+        made.append(left.shape)
+        return contraction(left, *others)
+
+    monkeypatch.setattr(interpreter, "contraction", counted)
+    memo = Memo()
+    content = memo.run(nest, tensors)
+    found = [memo.error(nest, tensors, {}, how, content) for how in ways]
+    np.testing.assert_allclose(found, alone, rtol=1e-4)
+    assert made == [(4, 33), *([(4, 33)] if at_once > 50 else 4 * [(1, 33)])]
 
 
 def test_errors_of_terms_are_excused_together() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simmodel.arch.dtype import NUMPY, limits
-from simmodel.isa import Binary, Instruction, Reduce, Ternary, Unary
+from simmodel.isa import Binary, Gemm, Instruction, Reduce, Ternary, Unary
 from simmodel.isa.region import Operand
 
 Array = NDArray[Any]
@@ -194,3 +194,11 @@ def test_quotient_and_remainder_make_the_dividend(kind: str, seed: int) -> None:
     with np.errstate(all="ignore"):
         again = quotient * y + rest
     np.testing.assert_array_equal(again[y != 0], x[y != 0])
+
+
+def test_sums_of_products_are_exact_far_from_a_zero_point() -> None:
+    # 519 * -255 * -127 is odd and above 2**24, though 519 * 128 * 128 is below it.
+    a, w = box("int8", 1, 1, 1, 519, zero=127), box("int8", 519, 1)
+    gemm = Gemm(engine="matrix", a=a, w=w, dst=box("int32", 1, 1, 1, 1))
+    given = np.full(a.shape, -128, np.int8), np.full(w.shape, -127, np.int8)
+    assert result(gemm, *given).item() == 519 * 255 * 127
