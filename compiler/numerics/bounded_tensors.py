@@ -46,6 +46,15 @@ class BoundedTensors:
     def error_of(self, name: str) -> Array | None:
         """Error bound of the stored values of a tensor; None: exact."""
         self._settle()
+        return self._derived(name)
+
+    def unsure(self, name: str) -> bool:
+        """Whether there may be an error bound; none is derived for that."""
+        buffer = self._graph.buffer_of(name)
+        waits = any(self._graph.buffer_of(each.name) == buffer for each in self._waiting)
+        return waits or self._derived(name) is not None
+
+    def _derived(self, name: str) -> Array | None:
         tensor = self._graph.tensors[name]
         flat = self._errors.get(tensor.storage.buffer)
         known = None if flat is None else view_of(tensor, flat)

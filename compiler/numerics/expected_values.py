@@ -27,7 +27,7 @@ from compiler.numerics.bounded_tensors import BoundedTensors
 from compiler.numerics.equal_stages import NOTHING_SKIPPED, skippable
 from compiler.numerics.host_error import host_error, moved_by, tied
 from compiler.numerics.memo import Memo
-from compiler.numerics.nest_error import RoundingModel, against_order, against_reference
+from compiler.numerics.nest_error import RoundingModel, against_order, against_reference, repeated
 from compiler.numerics.provenance import lost_constant
 from compiler.numerics.recipe import (
     Stage,
@@ -256,7 +256,11 @@ class Recomputation:
 
         self._compute_as_model(nest, stored_values)
         if name not in stage.stored and name not in stage.kept:
-            machine.put_off(name, stored_values, bound)
+            unsure = any(machine.unsure(access.tensor) for access in nest.reads)
+            if unsure or not repeated(nest, stored_values, {}, order):
+                machine.put_off(name, stored_values, bound)
+            else:
+                machine.set_error(name, None)
             self._take_copies(name)
             return
         actual, expected = self._stored(name), machine.tensors[name].copy()
@@ -288,6 +292,8 @@ class Recomputation:
         the copy, and must not get another version of the same value."""
         for copy in self.copies.get(self.recipe.graph.buffer_of(name), ()):
             read = copy.operands[0]
+            if not self.machine.unsure(read.tensor):
+                continue
             values = over_loops(self.machine.tensors[read.tensor], read, copy)
             copied = np.empty(values.shape, values.dtype)
             if read.scale == copy.scale:
