@@ -23,10 +23,11 @@ from itertools import chain, groupby, islice
 import ml_dtypes
 import numpy as np
 
+from compiler.numerics.bounded_tensors import BoundedTensors
 from compiler.numerics.equal_stages import NOTHING_SKIPPED, skippable
 from compiler.numerics.host_error import host_error, moved_by, tied
 from compiler.numerics.memo import Memo
-from compiler.numerics.nest_error import RoundingModel, against_order, against_reference
+from compiler.numerics.nest_error import RoundingModel, against_order, against_reference, repeated
 from compiler.numerics.provenance import lost_constant
 from compiler.numerics.recipe import (
     Stage,
@@ -47,7 +48,7 @@ from compiler.tensor_ir.interpreter import (
     view_of,
     with_rows,
 )
-from compiler.tensor_ir.nest import Access, Array, Nest, NestGraph, Pick, Put
+from compiler.tensor_ir.nest import Access, Array, Nest, Pick, Put
 from simmodel.arch.dtype import NAMES, NUMPY, from_blocks
 from simmodel.arch.element_types import FLOATS, per_block
 from simmodel.isa.base import encode
@@ -98,41 +99,6 @@ class ExpectedValues:
     """As stored, values that readers did not start from."""
 
 
-class _Values:
-    """All tensors of a graph in one arithmetic, and their error bounds."""
-
-    def __init__(self, tensors: TensorViews, graph: NestGraph) -> None:
-        self.tensors = tensors
-        self._graph = graph
-        self._errors: dict[str, Array] = {}
-
-    def error_of(self, name: str) -> Array | None:
-        """Error bound of the stored values of a tensor; None: exact."""
-        tensor = self._graph.tensors[name]
-        flat = self._errors.get(tensor.storage.buffer)
-        known = None if flat is None else view_of(tensor, flat)
-        return known if known is not None and known.any() else None
-
-    def widen(self, name: str, more: Array) -> None:
-        """Add to the error bound of a tensor."""
-        known = self.error_of(name)
-        self.set_error(name, more if known is None else known + more)
-
-    def set_error(self, name: str, error: Array | None) -> None:
-        """Set the error bound of a tensor."""
-        tensor = self._graph.tensors[name]
-        buffer = tensor.storage.buffer
-        if error is not None and buffer not in self._errors:
-            self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
-        if buffer in self._errors:
-            view_of(tensor, self._errors[buffer])[...] = 0.0 if error is None else error
-
-    def drop(self, buffer: str) -> None:
-        """Forget a buffer that nobody reads again."""
-        self.tensors.drop(buffer)
-        self._errors.pop(buffer, None)
-
-
 class Recomputation:
     """Expected values of a program, of one operator after the other: nothing is held longer than
     somebody reads it.
@@ -160,8 +126,8 @@ class Recomputation:
         self.unfed: dict[str, tuple[Array, Array]] = {}
         """By buffer, the computed values and their error bounds, whatever readers started from."""
         kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
-        self.machine = _Values(TensorViews(recipe.graph, apart=kinds), recipe.graph)
-        self.model = _Values(TensorViews(recipe.graph, wide=True), recipe.graph)
+        self.machine = BoundedTensors(TensorViews(recipe.graph, apart=kinds), recipe.graph)
+        self.model = BoundedTensors(TensorViews(recipe.graph, wide=True), recipe.graph)
         for tensor in recipe.graph.tensors.values():
             doubles = tensor.exact is not None and tensor.exact.dtype == np.float64
             if doubles and (large := beyond_fp32(np.asarray(tensor.exact))).any():
@@ -278,29 +244,28 @@ class Recomputation:
     def _compute(self, nest: Nest, stage: Stage) -> None:
         """Compute a nest in both arithmetics. Stored values of the program replace the machine's at
         once: later operators start from them."""
-        name, machine, model = nest.tensor, self.machine, self.model
+        name, machine = nest.tensor, self.machine
         stored_values = machine.tensors.of(nest)
+        machine.before_writing(name)
         content = self.memo.run(nest, stored_values)
-        how = against_order(stage.sums.get(name, "fp32"))
-        known = {access.tensor: machine.error_of(access.tensor) for access in nest.reads}
-        error = self.memo.error(nest, stored_values, known, how, content)
-        read, errors = self._as_model_reads(nest.reads, nest.origin)
-        self._note_lost_constants(read, stored_values, read)
-        del stored_values
-        tensors = {**read, name: model.tensors[name]}
-        content = self.memo.run(nest, tensors)
-        self._note_losses(nest)
-        how = self.against[nest.origin]
-        model.set_error(name, self.memo.error(nest, tensors, errors, how, content))
-        self._excuse_undefined(nest, read)
-        self._round_as_model(name)
+        order = against_order(stage.sums.get(name, "fp32"))
+
+        def bound() -> Array | None:
+            known = {access.tensor: machine.error_of(access.tensor) for access in nest.reads}
+            return self.memo.error(nest, stored_values, known, order, content)
+
+        self._compute_as_model(nest, stored_values)
         if name not in stage.stored and name not in stage.kept:
-            machine.set_error(name, error)
+            unsure = any(machine.unsure(access.tensor) for access in nest.reads)
+            if unsure or not repeated(nest, stored_values, {}, order):
+                machine.put_off(name, stored_values, bound)
+            else:
+                machine.set_error(name, None)
             self._take_copies(name)
             return
-        expected = machine.tensors[name].copy()
+        actual, expected = self._stored(name), machine.tensors[name].copy()
         by = self.forms.get(name, "")
-        actual = self._stored(name)
+        error = None if _proves_itself(actual, expected) else bound()
         seen = (actual, expected, error)
         if (size := per_block(NAMES[actual.dtype])) > 1:
             wide = None if error is None else error[..., None].repeat(size, -1)
@@ -309,13 +274,25 @@ class Recomputation:
         machine.tensors[name][...] = actual
         machine.set_error(name, None)
 
+    def _compute_as_model(self, nest: Nest, stored_values: Mapping[str, Array]) -> None:
+        """Compute a nest in the model's arithmetic."""
+        name, model = nest.tensor, self.model
+        read, errors = self._as_model_reads(nest.reads, nest.origin)
+        self._note_lost_constants(read, stored_values, read)
+        tensors = {**read, name: model.tensors[name]}
+        content = self.memo.run(nest, tensors)
+        self._note_losses(nest)
+        how = self.against[nest.origin]
+        model.set_error(name, self.memo.error(nest, tensors, errors, how, content))
+        self._excuse_undefined(nest, read)
+        self._round_as_model(name)
+
     def _take_copies(self, name: str) -> None:
         """What is not stored is, as far as it is unsure, what a stored copy of it says: some read
         the copy, and must not get another version of the same value."""
         for copy in self.copies.get(self.recipe.graph.buffer_of(name), ()):
             read = copy.operands[0]
-            error = self.machine.error_of(read.tensor)
-            if error is None:
+            if not self.machine.unsure(read.tensor):
                 continue
             values = over_loops(self.machine.tensors[read.tensor], read, copy)
             copied = np.empty(values.shape, values.dtype)
@@ -324,6 +301,11 @@ class Recomputation:
             else:
                 real = self._stored(copy.tensor).astype(np.float32)
                 encode(real, code(read.scale, read.zero), copied)
+            if np.array_equal(copied, values):
+                continue
+            error = self.machine.error_of(read.tensor)
+            if error is None:
+                continue
             with np.errstate(invalid="ignore"):
                 off = np.abs(copied.astype(np.float64) - values.astype(np.float64))
             np.copyto(values, copied, where=off <= over_loops(error, read, copy))
@@ -396,6 +378,7 @@ class Recomputation:
         """Take the results of a host call; whether they are recomputed, because the call read or
         wrote values that the program rounded and the model does not name."""
         for name in stage.stored:
+            self.machine.before_writing(name)
             self.machine.tensors[name][...] = self._stored(name)
             self.model.tensors[name][...] = self._stored(name)
             self.model.set_error(name, host_error(self.model.tensors[name]))
@@ -482,6 +465,7 @@ class Recomputation:
 
     def _start_from(self, name: str, values: Array) -> None:
         """Let readers start from `values` of a tensor that nobody has computed."""
+        self.machine.before_writing(name)
         self.machine.tensors[name][...] = values
         self.machine.set_error(name, None)
         self.model.tensors[name][...] = values
@@ -490,6 +474,7 @@ class Recomputation:
     def _start_as(self, name: str, like: str) -> None:
         """Let readers of a tensor that nobody computes start as those of another one do."""
         for values in (self.machine, self.model):
+            values.before_writing(name)
             values.tensors[name][...] = values.tensors[like]
             values.set_error(name, values.error_of(like))
         self._start_readers(name)
@@ -555,6 +540,12 @@ def _reference_arithmetics(recipe: VerificationPlan) -> dict[str, RoundingModel]
         own = set[str]().union(*(kinds.get(node, set()) for node in origin.split("+")))
         found[origin] = against_reference(FLOATS & (own or anywhere))
     return found
+
+
+def _proves_itself(actual: Array, expected: Array) -> bool:
+    """Whether all is equal and finite: no bound of an element says more."""
+    whole = NAMES[expected.dtype] not in FLOATS
+    return np.array_equal(actual, expected) and (whole or bool(np.isfinite(expected).all()))
 
 
 def _equal(left: Array, right: Array) -> bool:

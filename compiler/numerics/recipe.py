@@ -195,7 +195,13 @@ def views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dict
     made = [name for stage in recipe.stages for name in stage.computed_tensors]
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
     node_of = {name: values[0].node for name, values in recipe.known.items() if values}
+    views = {
+        name: node
+        for name, node in node_of.items()
+        if name in graph.tensors and name not in graph.codes and name not in seen
+    }
     open_buffers = {graph.buffer_of(n) for n in made if n not in node_of or n in bypassed}
+    open_buffers &= set(map(graph.buffer_of, views))  # marks take memory
     places = {value.origin: value.node for values in recipe.known.values() for value in values}
     hosts = (stage.host for stage in recipe.stages if stage.host is not None)
     puts = {h.outputs[0]: places.get(h.origin, nobody) for h in hosts if isinstance(h.pick, Put)}
@@ -204,9 +210,8 @@ def views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dict
         if graph.buffer_of(name) in open_buffers:
             makers(name)[...] = number
             told(name)[...] = nobody if name in bypassed else node_of.get(name, nobody)
-    for name in sorted(node_of, key=node_of.__getitem__):
-        tensor = None if name in seen or name in graph.codes else graph.tensors.get(name)
-        if tensor is None or not tensor.elements or tensor.storage.buffer not in open_buffers:
+    for name in sorted(views, key=views.__getitem__):
+        if graph.buffer_of(name) not in open_buffers or not graph.tensors[name].elements:
             continue
         teller, last = told(name), makers(name).max()
         mine = (teller == nobody) | (teller == node_of[name])
