@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 96_600, "files": 444, "thin files": 3, "lines of tests": 43_700,
+    "lines": 98_150, "files": 450, "thin files": 3, "lines of tests": 44_000,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -58,6 +58,10 @@ Then for residuals that an array adds on the way out (300, tests 150), parts of 
 of others' (300, tests 90), loads in the turns of loops before them (250, tests 55), what is read on
 chip and proved (175, tests 45), kernel rows of lines (70), decisions that equal layers and changed
 machines share (140, tests 90).
+Then for mappings of other tools, which left `studies/` (510), kinds of DRAM (130), sums that start
+from their bias (250, tests 30), sums in place and orders that others imply (95, tests 55), heads that
+share keys in prompts (100), bounds of errors that nobody asks for (110) and sums made once for a
+value and its bound (60), and what new users found in calibration and lint (150, tests 100).
 """
 THIN = 60
 VAGUE = frozenset({
