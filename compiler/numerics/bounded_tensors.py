@@ -45,7 +45,7 @@ class BoundedTensors:
 
     def error_of(self, name: str) -> Array | None:
         """Error bound of the stored values of a tensor; None: exact."""
-        self._settle()
+        self._derive_all()
         return self._derived(name)
 
     def unsure(self, name: str) -> bool:
@@ -88,13 +88,13 @@ class BoundedTensors:
         held = {buffer: size * graph.buffers[buffer] for buffer, size in places.items()}
         self._waiting.append(_PutOff(name, reads, held, make))
         if sum(dict(chain.from_iterable(w.held.items() for w in self._waiting)).values()) > _HELD:
-            self._settle()
+            self._derive_all()
 
     def before_writing(self, name: str) -> None:
         """Derive the bounds that follow from what lies where a tensor is going to be."""
         buffer = self._graph.buffer_of(name)
         if any(buffer in each.reads for each in self._waiting):
-            self._settle()
+            self._derive_all()
 
     def drop(self, buffer: str) -> None:
         """Forget a buffer that nobody reads again, and bounds that nobody can ask for."""
@@ -112,7 +112,7 @@ class BoundedTensors:
             self._errors.pop(gone, None)
         self._dropped &= wanted
 
-    def _settle(self) -> None:
+    def _derive_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             self.set_error(each.name, each.make())
