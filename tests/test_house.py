@@ -60,8 +60,8 @@ chip and proved (175, tests 45), kernel rows of lines (70), decisions that equal
 machines share (140, tests 90).
 Then for mappings of other tools, which left `studies/` (510), kinds of DRAM (130), sums that start
 from their bias (250, tests 30), sums in place and orders that others imply (95, tests 55), heads
-that share keys in prompts (100), bounds of errors that nobody asks for (110) and sums made once for a
-value and its bound (60), and what new users found in calibration and lint (150, tests 100).
+that share keys in prompts (100), bounds of errors that nobody asks for (110) and sums made once for
+a value and its bound (60), and what new users found in calibration and lint (150, tests 100).
 """
 THIN = 60
 VAGUE = frozenset({
