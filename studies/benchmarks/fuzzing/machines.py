@@ -217,9 +217,10 @@ def _memories(rng: random.Random) -> Tree:
         rng, 0.4, latency=pick(["0 cycles", "20 cycles", "200 ns"]), burst=pick([1, 16, 64, 256]),
         channels=pick([1, 2, 8]), run_cost=pick(["9 ns", "1 cycle"]),
         conflict_penalty=pick([0.1, 1]), read_efficiency=pick([0.5, 0.9]),
-        kind=pick(["lpddr4", "ddr5", "hbm3"]),
         write_efficiency=pick([0.5, 1]),
     )  # fmt: skip
+    own = random.Random(str(dram))  # nothing else of a seed depends on it
+    dram |= _some(own, 0.3, kind=own.choice(["lpddr4", "ddr5", "hbm3"]))
     sizes = [256, 512, KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB]
     memories: Tree = {"dram": dram, "local": _sram(rng, rng.choice(sizes[rng.randrange(4) :]))}
     if rng.random() < 0.35:
