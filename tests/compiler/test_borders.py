@@ -79,6 +79,16 @@ def test_groups_around_a_border(strategy: str) -> None:
         check(model, NAMED["wide"], "fp32", options)
 
 
+def test_each_border_of_a_tail_decides_which_tiles_are_alike() -> None:
+    """A sum over five channels: the first two of four have unlike borders below, and only the pad
+    behind the product's own is read first."""
+    net = Net()
+    x = net.input(3, 4, 11, 8)
+    model = net.model(net.op("LRN", x, alpha=0.5, size=5))
+    tiny = {"size": 256, "banks": 1, "bank_width": 16}
+    check(model, machine(local=tiny, array=False), "fp16")
+
+
 ranges = st.tuples(st.integers(0, 5), st.integers(1, 4))
 affines = st.builds(
     Affine,
