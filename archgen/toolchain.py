@@ -97,14 +97,18 @@ class Toolchain:
     simulate: Callable[[Program, Arch], Trace]
     measure: Callable[[Trace, Program, Arch, int], Metrics]
     """The last argument is the batch."""
-    cycles: Callable[[Program, Arch], int] = cycles_of
-    """Those of `simulate`, where nothing else is asked of a run."""
+    count: Callable[[Program, Arch], int] | None = None
+    """Cycles of `simulate`, sooner; None: `simulate` tells them."""
     decisions: Path | None = None
     """Folder in which the compiler's decisions outlive a process; None: there is none."""
     tries: bool = False
     """Whether changes of a machine are tried on its runs: levers of the report."""
     anew: bool = False
     """Whether the most promising of those that take another program are compiled for."""
+
+    def cycles(self, program: Program, arch: Arch) -> int:
+        """Of `simulate`, where nothing else is asked of a run."""
+        return (self.count or (lambda *run: self.simulate(*run).cycles))(program, arch)
 
 
 # The toolchain that archgen ships: its compiler, its executor and its event simulator.
@@ -189,11 +193,13 @@ def _host_rows(nodes: Iterable[api.HostNode]) -> list[dict[str, str]]:
     return [{"node": n.origin, "operator": n.kind, "reason": n.reason} for n in nodes]
 
 
-STANDARD = Toolchain(api.prepared, compile_request, run, traced, measure, tries=True, anew=True)
+STANDARD = Toolchain(
+    api.prepared, compile_request, run, traced, measure, cycles_of, tries=True, anew=True
+)
 _unskipped = partial(traced, skip=False)
 UNSKIPPED = replace(
     STANDARD, compile=partial(compile_request, judge=_unskipped), simulate=_unskipped,
-    cycles=partial(cycles_of, skip=False),
+    count=partial(cycles_of, skip=False),
 )  # fmt: skip
 """The same, which simulates every iteration of every loop; no number is another."""
 

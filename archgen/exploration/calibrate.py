@@ -75,8 +75,8 @@ def read_measurements(path: Path) -> tuple[list[Measurement], list[str]]:
             wrong.append(f"{line}: {len(more)} values more than columns; {hint}")
             continue
         said = {name: (row.get(name) or "").strip() for name in COLUMNS}
-        ms, batch = positive(said["ms"]), positive(said["batch"] or "1")
-        wrong += [
+        ms, batch = _positive(said["ms"]), _positive(said["batch"] or "1")
+        mistakes = [
             f"{line}: {name} {said[name]!r}: expected {expected}"
             for name, expected, good in (
                 ("model", "a network of the zoo, or an .onnx file", said["model"]),
@@ -86,13 +86,16 @@ def read_measurements(path: Path) -> tuple[list[Measurement], list[str]]:
             )
             if not good
         ]
+        wrong += mistakes
+        if mistakes:
+            continue
         kind = said["kind"] or Path(said["model"]).stem.partition(":")[0]
         samples = int(batch) if said["batch"] else None
         found.append(Measurement(said["model"], ms, samples, said["tree"], kind, line))
     return found, wrong
 
 
-def positive(text: str) -> float:
+def _positive(text: str) -> float:
     """The number that a text is, 0 where it is none above 0."""
     with suppress(ValueError):
         return amount if 0 < (amount := float(text)) < math.inf else 0
@@ -131,8 +134,11 @@ class Calibration:
     def doubts(self) -> Iterator[str]:
         """What speaks against the fit."""
         fields = len(self.fields) - len(self.unseen)
-        if len(self.points) <= fields:
-            said = f"{counted(len(self.points), 'point')} for {counted(fields, 'field')}"
+        same: dict[tuple[object, ...], list[Measurement]] = {}
+        for point in self.points:
+            same.setdefault((point.model, point.batch, point.tree), []).append(point)
+        if len(same) <= fields:
+            said = f"{counted(len(same), 'unlike point')} for {counted(fields, 'field')}"
             yield f"{said}: other values may meet the times as well; measure more networks"
         for kind in dict.fromkeys(point.kind for point in self.points):
             before, after = (median(self.errors(ms, kind)) for ms in (self.before, self.after))
@@ -140,9 +146,6 @@ class Calibration:
                 yield f"{kind}: the fit makes it worse, {before:.1%} to {after:.1%}"
         if median(self.errors(self.after)) > _FAR:
             yield "half of the times are met by no value in the ranges: are they in ms?"
-        same: dict[tuple[object, ...], list[Measurement]] = {}
-        for point in self.points:
-            same.setdefault((point.model, point.batch, point.tree), []).append(point)
         for points in same.values():
             least, most = min(p.ms for p in points), max(p.ms for p in points)
             if most > least * (1 + _SPREAD):

@@ -206,7 +206,8 @@ def segments(
 
 def _reaches(layer: Layer, dim: int, held: Collection[str]) -> Iterator[Reach]:
     """How padded accesses read their tensors along loop `dim`."""
-    for nest, access in ((nest, access) for nest in layer.nests for access in nest.reads):
+    reads = [(nest.dims, access) for nest in layer.nests for access in nest.reads]
+    for dims, access in reads:
         if access.pad is None or access.tensor in held:
             continue
         shape = layer.tensors[access.tensor].shape
@@ -214,5 +215,5 @@ def _reaches(layer: Layer, dim: int, held: Collection[str]) -> Iterator[Reach]:
             factor = affine.coefficient(dim)
             if factor:
                 others = ((d, c) for d, c in affine.terms if d != dim)
-                window = sum(abs(c) * (nest.dims[d].extent - 1) for d, c in others)
+                window = sum(abs(c) * (dims[d].extent - 1) for d, c in others)
                 yield Reach(factor, affine.constant, window, extent)

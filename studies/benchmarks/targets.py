@@ -63,7 +63,7 @@ PUBLISHED = (
 )
 ARRAYS = (
     Target("ascend-310-like", "resnet50", 420_000),
-    Target("nvdla-2048", "resnet50", 2_900_000),
+    Target("tests/archs/nvdla-2048.yaml", "resnet50", 2_900_000),  # as when it was asked
     Target("tpu-v1", "resnet50", 950_000),
     Target("tpu-v3-like", "resnet50", 280_000),
     Target("ethos-u65-like", "resnet50", 13_500_000),
