@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from archgen.process.guard import Exceeded, ResourceLimits, guarded
-from archgen.process.internal_errors import causes, whereabouts
+from archgen.process.internal_errors import error_context, exception_chain
 from compiler import api
 from compiler.api import CompilerError
 from simmodel.arch.base import Registry
@@ -196,7 +196,7 @@ def _run_extension_file(wanted: Extension) -> None:
 
 
 @contextmanager
-def blaming() -> Iterator[None]:
+def blaming_extensions() -> Iterator[None]:
     """Within, an error that a function of an active extension raises, or lets pass, is an
     ExtensionError with its file and line; the compiler's refusals stay what they are."""
     try:
@@ -211,12 +211,12 @@ def blaming() -> Iterator[None]:
 
 def _blame(mistake: Exception) -> str:
     """`extension sinh.py:9, in sinh, failed on node 'a' (Sinh): KeyError: 'x'`; else nothing."""
-    for each in reversed(list(causes(mistake))):
+    for each in reversed(list(exception_chain(mistake))):
         frames = traceback.extract_tb(each.__traceback__)
         theirs = [frame for frame in frames if frame.filename in _Here.files]
         if theirs:
             at = theirs[-1]  # the innermost: those around it only called it
-            failed = " ".join(["failed", *whereabouts(mistake)])
+            failed = " ".join(["failed", *error_context(mistake)])
             place = f"extension {at.filename}:{at.lineno}, in {at.name}, {failed}"
             return f"{place}: {type(each).__name__}: {each}"
     return ""

@@ -171,13 +171,8 @@ def _loadable(program: Program, arch: Arch, states: Mapping[str, str] | None) ->
 
 
 def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = None) -> bytes:
-    """The loadable of a program.
-
-    Args:
-        program: verified, for `arch`.
-        arch: the machine.
-        states: inputs that are a state, each with the output that it is in the next inference.
-    """
+    """The loadable of a program that was verified for `arch`. `states`: inputs that are a state,
+    each with the output that it is in the next inference."""
     return to_bytes(_loadable(program, arch, states))
 
 

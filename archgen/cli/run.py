@@ -20,10 +20,10 @@ import numpy as np
 from archgen import program_files
 from archgen.api import commands, execute, simulate
 from archgen.cli import options
-from archgen.cli.guarded import guarding_options, printed
+from archgen.cli.guarded import guarding_options, run_guarded
 from archgen.cli.options import FILE, EveryMistake, activate_named
 from archgen.models.load import arrays_in
-from archgen.outcomes.commands import TooMany, commands_text, save_commands
+from archgen.outcomes.commands import TooManyCommands, commands_text, save_commands
 from archgen.process.files import unwritable, write_atomically
 from archgen.process.guard import ResourceLimits
 from archgen.program_files import Loaded, load, matched, read, shown
@@ -95,10 +95,10 @@ def run(
         name = f"{loaded.program.name} on {loaded.arch.name}"
         click.echo(f"{file}: {name}, fingerprint {loaded.fingerprint[:16]}")
         if not inputs:
-            raise OptionError([f"--input: missing; {_wanted(loaded)}"])
-        _chain(_Programs(loaded, dims, file), inputs, outputs, timed=timed, skip=skip)
+            raise OptionError([f"--input: missing; {_expected_inputs(loaded)}"])
+        _run_inferences(_Programs(loaded, dims, file), inputs, outputs, timed=timed, skip=skip)
 
-    printed(work, ResourceLimits(timeout, memory))
+    run_guarded(work, ResourceLimits(timeout, memory))
 
 
 def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
@@ -124,7 +124,7 @@ def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) 
     return loaded
 
 
-def _wanted(loaded: Loaded) -> str:
+def _expected_inputs(loaded: Loaded) -> str:
     """What a file of inputs has to hold."""
     program, states = loaded.program, []
     given, there = list[str](), set[str]()
@@ -177,7 +177,7 @@ class _Programs:
         return self.made[key]
 
 
-def _chain(
+def _run_inferences(
     programs: _Programs, inputs: Sequence[Path], outputs: Sequence[Path], *, timed: bool,
     skip: bool,
 ) -> None:  # fmt: skip
@@ -310,7 +310,7 @@ def _tiles(
         frame = commands(
             loaded.program, loaded.arch, dims=lengths, expand=most is not None, limit=most or 1
         )
-    except TooMany as mistake:
+    except TooManyCommands as mistake:
         raise OptionError([str(mistake)]) from None
     if output is None:
         return commands_text(frame)

@@ -22,7 +22,7 @@ import archgen.plots.style as style
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
-from archgen.plots.style import legend, say, title
+from archgen.plots.style import legend, placeholder, title
 from archgen.scheduling import DEFAULT
 from simmodel.arch.memories import Memory
 from simmodel.arch.record import Arch
@@ -98,7 +98,7 @@ def _rows_figure(text: str, heights: Sequence[float], missing: str) -> tuple[Fig
     grid = figure.subplots(len(sizes), 1, squeeze=False, height_ratios=sizes).ravel().tolist()
     title(figure, text)
     if not heights:
-        say(grid[0], missing)
+        placeholder(grid[0], missing)
     return figure, grid[: len(heights)]
 
 

@@ -12,7 +12,7 @@ from networks import model
 from onnx import helper
 
 from archgen.cli.summary import reasons
-from archgen.outcomes.axes import StudyAxis, axes, completed, workload
+from archgen.outcomes.axes import StudyAxis, axes, with_swept, workload
 from archgen.outcomes.frame import Frame, records, results_frame
 from archgen.outcomes.points import Outcome, Row
 from archgen.studies.design import Content, Design, points
@@ -45,7 +45,7 @@ def drawn(text: str, folder: Path) -> tuple[Frame, Design]:
     }
     rows = [point.identity() for point in points(design, contents)]
     outcomes = [Outcome(str(n), "", row | {"status": "ok"}) for n, row in enumerate(rows)]
-    return completed(results_frame(outcomes), design.archs), design
+    return with_swept(results_frame(outcomes), design.archs), design
 
 
 def found(text: str, folder: Path) -> dict[str, StudyAxis]:

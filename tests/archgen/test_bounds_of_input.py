@@ -7,20 +7,19 @@ import time
 from pathlib import Path
 
 import pytest
-from bombs import doubling, endless, huge
-from click.testing import CliRunner, Result
-from host_only import HOST_ONLY, small_model
+from click.testing import Result
+from endless_models import doubling, endless, huge
+from host_only import HOST_ONLY, invoke, small_model
 
 from archgen.cli import models
-from archgen.cli.main import cli
 from archgen.process import guard, steps
 from archgen.process.guard import (
     Exceeded,
     ResourceLimits,
     fork_context,
-    grant,
     guarded,
     machine_memory,
+    memory_share,
 )
 from archgen.process.steps import step
 from archgen.studies.options import Running
@@ -99,14 +98,14 @@ def test_a_study_may_run_here_where_nothing_is_bounded(tmp_path: Path) -> None:
 def test_every_worker_has_its_share_of_the_machine() -> None:
     there = machine_memory()
     assert there is not None
-    shares = [grant(None, jobs) or 0 for jobs in (1, 2)]
+    shares = [memory_share(None, jobs) or 0 for jobs in (1, 2)]
     assert 0.7 * there < sum(shares) / 1.5 < 0.8 * there
-    assert grant(GIB, 4) == GIB
+    assert memory_share(GIB, 4) == GIB
     assert Running().memory is None
 
 
 def compiled(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["compile", SMALL, "--effort", "0", *arguments])
+    return invoke("compile", SMALL, "--effort", "0", *arguments)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -191,6 +190,6 @@ def test_models_gives_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(600)
 
     monkeypatch.setattr(models, "roles_of", endless)
-    result = CliRunner().invoke(cli, ["models", "net.onnx", "--timeout", "0.5"])
+    result = invoke("models", "net.onnx", "--timeout", "0.5")
     assert result.exit_code == 1
     assert "no result after 0.5 s (--timeout), at opening net.onnx" in result.stderr

@@ -16,11 +16,11 @@ from archgen.process.guard import fork_context
 CODE = """
 import sys, time
 from pathlib import Path
-from archgen.process.files import alone
+from archgen.process.files import exclusive
 folder = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-with alone(folder / "made"):
+with exclusive(folder / "made"):
     if not (folder / "made").exists():
         with (folder / "log").open("a") as log:
             log.write("made\\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from host_only import small_model
+from host_only import invoke, small_model
 
 from archgen.cli.main import cli
 from archgen.exploration.plan import load_sensitivity_plan
@@ -88,6 +88,6 @@ def test_the_verb_prints_steps_and_elasticities_and_the_report_has_them(tmp_path
         expected = math.log1p(float(row["high"])) / math.log(1.1)
         assert float(row["elasticity"]) == pytest.approx(expected, abs=1e-6)
     assert "Elasticity" in (out / "report.html").read_text()
-    refused = CliRunner().invoke(cli, ["sensitivity", str(path), "--by", "5"])
+    refused = invoke("sensitivity", str(path), "--by", "5")
     assert refused.exit_code == 2
     assert "'5': expected a share to add or a factor, such as 10% or 1.5x" in refused.output
