@@ -16,7 +16,7 @@ from archgen.cli.gates import judged_case, junit_option, write_junit
 from archgen.cli.options import FILE, EveryMistake, names_of, parsed
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
-from archgen.comparison.comparison import Against, StudyComparison, separating, side_of
+from archgen.comparison.comparison import Against, StudyComparison, disjoint_columns, side_of
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.differences import AREA, Pair
 from archgen.comparison.gates import Judgement, gates_of, judged, share_of
@@ -175,7 +175,7 @@ def pairs_table(found: StudyComparison) -> PlainTable:
     )  # fmt: skip
     for name, pair in _by_point(found):
         latency = pair.figures.get("latency_ms")
-        cells = [_cell(pair.key[column]) for column in told] + ([name] if many else [])
+        cells = [_cell_text(pair.key[column]) for column in told] + ([name] if many else [])
         cells += [plain(latency.before), plain(latency.after)] if latency else ["", ""]
         changes = map(pair.figures.get, shown)
         cells += ["" if change is None else _times(change.ratio) for change in changes]
@@ -242,9 +242,9 @@ def comparison_lines(found: StudyComparison) -> list[str]:
 def _no_overlap_line(found: StudyComparison, each: Against) -> str:
     """Why nothing was compared, and by which columns there would be something."""
     sides = (each.only_before, each.only_after)
-    parting = separating(*sides)
+    parting = disjoint_columns(*sides)
     columns = [name for name in _USUAL if name in found.on and name not in parting]
-    joined = [{tuple(map(_cell, map(key.get, columns))) for key in keys} for keys in sides]
+    joined = [{tuple(map(_cell_text, map(key.get, columns))) for key in keys} for keys in sides]
     helps = parting and columns and joined[0] & joined[1]
     hint = f" (--on {','.join(columns)} compares them all the same)" if helps else ""
     return f"no point is in both studies: {found.no_overlap_reason(each)}{hint}"
@@ -258,7 +258,7 @@ def _counted(each: Against) -> str:
 
 def _point_name(key: Record, told: Sequence[str]) -> str:
     """`edge resnet50 batch 4 sequence 128`."""
-    words = {name: _cell(key[name]) for name in told}
+    words = {name: _cell_text(key[name]) for name in told}
     return " ".join(
         f"{name.removeprefix(DIMENSION)} {word}"
         if name == "batch" or name.startswith(DIMENSION)
@@ -268,5 +268,5 @@ def _point_name(key: Record, told: Sequence[str]) -> str:
     )
 
 
-def _cell(value: object) -> str:
+def _cell_text(value: object) -> str:
     return "" if value is None or value is pd.NA else str(value)

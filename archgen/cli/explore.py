@@ -40,7 +40,7 @@ from archgen.scheduling import choice
 from archgen.schema.load import load_files
 from archgen.schema.tree import ArchError, files_of
 from archgen.schema.tree import plain as plain_tree
-from archgen.schema.variants import factor_of, laid_over, spelled, table_of
+from archgen.schema.variants import as_node, factor_of, overlaid, table_of
 from archgen.toolchain import STANDARD
 from compiler.api import TreeError
 from simmodel.arch.assumed import place_of, value_at
@@ -343,8 +343,8 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
     for doubt in found.doubts():
         click.echo(f"warning: {doubt}", err=True)
     held = {"extends": relpath(base, target.parent), "name": f"{machine.name}-calibrated"}
-    fields = {f: spelled(value) for f, value in found.fields.items() if f not in found.unseen}
-    text = yaml.safe_dump(plain_tree(laid_over(table_of(held), fields)), sort_keys=False)
+    fields = {f: as_node(value) for f, value in found.fields.items() if f not in found.unseen}
+    text = yaml.safe_dump(plain_tree(overlaid(table_of(held), fields)), sort_keys=False)
     write_text(target, f"# fitted to {measured.name}: {found.sentence()}\n{text}")
     click.echo(f"{target} has the fitted machine: {found.sentence()}")
 

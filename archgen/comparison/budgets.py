@@ -72,7 +72,7 @@ def limit_of(text: str) -> tuple[FigureLimit, dict[str, tuple[str, ...]]]:
         if not all(patterns) or _SIDES[word] in whom:
             raise ValueError(f"{text!r}: expected names behind {word!r}, such as {_EXAMPLE}")
         whom[_SIDES[word]] = patterns
-    most = figures.amount(bound, figure, figures.unit_of(figure))
+    most = figures.parse_amount(bound, figure, figures.unit_of(figure))
     return FigureLimit(figure, comparison, most), whom
 
 

@@ -15,7 +15,7 @@ from archgen.outcomes.figures import more_is_better
 from archgen.schema.rewritten import changed
 from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
 from archgen.schema.tree import Path as TreePath
-from archgen.schema.variants import Scalar, field_of, near, spelled, text_of, value_of
+from archgen.schema.variants import Scalar, as_node, field_of, near, text_of, value_of
 from archgen.studies.design import Design, StudyError
 from archgen.studies.file import Explore, Machines, Quantity, Sensitivity, StudyFile, ValueRange
 from archgen.studies.plan import StudyResolver, opened
@@ -254,7 +254,7 @@ class _Section:
 
 def _with_own(parameter: Parameter, own: Quantity) -> tuple[Parameter, int]:
     """`parameter` with the machine's own value in its place, and which it is."""
-    values, node = list(parameter.values), spelled(own)
+    values, node = list(parameter.values), as_node(own)
     amounts, mine = list(map(_amount, values)), _amount(node)
     if mine in amounts:
         return parameter, amounts.index(mine)

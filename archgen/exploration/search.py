@@ -80,7 +80,7 @@ def time_errors(
     return [simulated / guess for guess, simulated in pairs if guess and simulated]
 
 
-def overlooked(judge: Judge, exploration: Exploration) -> list[EvaluatedMachine]:
+def screened_out_candidates(judge: Judge, exploration: Exploration) -> list[EvaluatedMachine]:
     """Machines that were screened out and that no machine of the front dominates, estimates
     corrected by the least error that the others had: estimates of neighbours are often equal."""
     objectives = exploration.objectives
@@ -154,7 +154,7 @@ def search(exploration: Exploration, means: EvaluationTools) -> ExplorationResul
         # Schedules are lent after the search: so it proposes the same however often it stopped.
         # What was screened out may yet be better than what that has found.
         judge.transfer_schedules()
-        while missed := overlooked(judge, exploration):
+        while missed := screened_out_candidates(judge, exploration):
             judge.run([guess.machine for guess in missed[: asked.batch]])
             judge.transfer_schedules()
         space = exploration.space

@@ -14,7 +14,7 @@ from statistics import geometric_mean
 
 from archgen.outcomes import estimated
 from archgen.outcomes.axes import StudyAxis, axes, workload
-from archgen.outcomes.bottleneck import Verdict, named_verdicts, verdict
+from archgen.outcomes.bottleneck import Verdict, main_verdicts, verdict
 from archgen.outcomes.estimated import EstimateError
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.outcomes.points import FIELD, StudyMetadata
@@ -190,7 +190,7 @@ def _smallest(found: Sequence[ComparedMachine]) -> Iterator[str]:
 
 def _held_by(first: ComparedMachine) -> Iterator[str]:
     longest = sorted(first.best, key=lambda name: -number(first.best[name], "latency_ms"))
-    known = named_verdicts([(name, first.held[name]) for name in longest])
+    known = main_verdicts([(name, first.held[name]) for name in longest])
     if known:
         where = " on {}" * (len(longest) > 1)
         said = "; ".join(each.sentence + where.format(name) for name, each in known)

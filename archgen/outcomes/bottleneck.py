@@ -90,7 +90,7 @@ _FEW = 3
 """Networks each of which has a verdict of its own in a sentence."""
 
 
-def named_verdicts(found: Sequence[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
+def main_verdicts(found: Sequence[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
     """Networks and what holds a machine up on them, that a sentence names: a few, else the first;
     not those of which nothing is known."""
     return [pair for pair in found[: len(found) if len(found) <= _FEW else 1] if pair[1].cause]

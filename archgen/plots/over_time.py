@@ -42,7 +42,7 @@ class Stretch:
     end: int
 
 
-def identity(frame: Frame) -> list[str]:
+def point_columns(frame: Frame) -> list[str]:
     """The columns of `frame` that say which point a row belongs to."""
     swept = (DIMENSION, BUCKET, "arch.", "pass.")
     return [name for name in map(str, frame) if name in _POINT or name.startswith(swept)]
@@ -52,7 +52,7 @@ def split_points(frame: Frame) -> list[Frame]:
     """The rows of each point, in order of appearance."""
     if frame.empty:
         return []
-    return [own for _, own in frame.groupby(identity(frame), sort=False, dropna=False)]
+    return [own for _, own in frame.groupby(point_columns(frame), sort=False, dropna=False)]
 
 
 def point_and_machine(frame: Frame, archs: Mapping[str, Arch]) -> tuple[str, Arch]:

@@ -10,25 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-import archgen.plots.panels as panels
 from archgen.outcomes import fronts
 from archgen.outcomes.axes import workload
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.estimated import has_figures, run_figures
 from archgen.outcomes.frame import Frame, Record, grouped, number, records
+from archgen.plots import panels, style
 from archgen.plots.findings import titled
 from archgen.plots.panels import refusal, row_labels, square_figure, write_names
-from archgen.plots.style import (
-    BLUE,
-    GREY,
-    RUN,
-    SETTINGS,
-    legend,
-    logarithmic,
-    placeholder,
-    title,
-    wrapped,
-)
+from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, legend, logarithmic, title
 from simmodel.arch.record import Arch
 
 _LOG_FROM = 30.0
@@ -68,7 +58,7 @@ def pareto_figure(
     fronts_of = []
     for axes, (load, own) in zip(grid, loads.items(), strict=True):
         axes.set(
-            title=wrapped(load, panels.TITLE_LETTERS), xlabel=_axis_label(x, x in better),
+            title=style.wrapped(load, panels.TITLE_LETTERS), xlabel=_axis_label(x, x in better),
             ylabel=_axis_label(y, y in better),
         )  # fmt: skip
         fronts_of.append(_draw_points(axes, own, (x, y), (x in better, y in better)))
@@ -127,9 +117,9 @@ def _draw_points(
     x, y = columns
     drawn = [row for row in rows if not math.isnan(number(row, x) + number(row, y))]
     if left_out := _left_out(rows, columns):
-        axes.set_xlabel(f"{axes.get_xlabel()}\n{wrapped(f'not shown: {left_out}', _LETTERS)}")
+        axes.set_xlabel(f"{axes.get_xlabel()}\n{style.wrapped(f'not shown: {left_out}', _LETTERS)}")
     if not drawn:
-        placeholder(axes, wrapped(f"no point has a result: {left_out}", _LETTERS))
+        style.placeholder(axes, style.wrapped(f"no point has a result: {left_out}", _LETTERS))
         return []
     places = [(number(row, x), number(row, y)) for row in drawn]
     axes.margins(0.18)  # room for names

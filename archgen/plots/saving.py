@@ -167,7 +167,7 @@ def detail_figures(
 
 def point_folder(frame: Frame) -> str:
     """`edge-resnet50-b1-int8`, and everything else that tells the point of `frame` from others."""
-    values = {name: str(frame[name].iloc[0]) for name in over_time.identity(frame)}
+    values = {name: str(frame[name].iloc[0]) for name in over_time.point_columns(frame)}
     head = [values.pop(name, "") for name in ("arch", "model", "batch", "dtype")]
     head[1] = head[1].rsplit("/", 1)[-1].removesuffix(".onnx")
     head[2] = f"b{head[2]}"

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 import archgen.report.tables as tables
-from archgen.outcomes.bottleneck import named_verdicts, verdict
+from archgen.outcomes.bottleneck import main_verdicts, verdict
 from archgen.outcomes.columns import COLUMNS, LIMITS, STALLS, column
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome
@@ -35,7 +35,6 @@ from archgen.report.figures import (
     drawings_of,
     within_size,
 )
-from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import LEAST, Lever, for_energy, levers
 from archgen.report.points import PointView, ReportSubject, point_views
@@ -47,6 +46,7 @@ from archgen.report.ranking import (
     measured,
     rank,
 )
+from archgen.report.search_results import findings
 from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
 from archgen.schema.rewritten import fields_of
@@ -197,7 +197,7 @@ def _limit(accounts: Sequence[Account], changes: Sequence[Lever]) -> str:
     """What holds up the machine on each of a few networks, and whether a lever moves that."""
     longest = [each.point for each in sorted(accounts, key=lambda each: -each.point.time)]
     said = []
-    for name, found in named_verdicts([(each.workload, verdict(each.row)) for each in longest]):
+    for name, found in main_verdicts([(each.workload, verdict(each.row)) for each in longest]):
         fields = LIMITS[found.cause].fields
         moved = not fields or any(each in fields for lever in changes for each in lever.fields)
         none = f" No lever moves it: changes of {listed(fields)} save less than {percent(LEAST)}."

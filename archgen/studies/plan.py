@@ -199,7 +199,7 @@ class StudyResolver:
         common = dict(self._setting_nodes((*item, "set"))) if entry is family else {}
         if family.name is not None:
             common["name"] = ScalarNode(self.tree.at, family.name, family.name)
-        return variants.laid_over(found[0], common), found[1]
+        return variants.overlaid(found[0], common), found[1]
 
     def _extended(self, entry: Machines, path: TreePath) -> tuple[Table, str] | None:
         """The tree of the file that `entry` extends, named at `path`, and its name."""

@@ -16,7 +16,7 @@ import pandas as pd
 from archgen.outcomes import estimated
 from archgen.outcomes.answer import answer
 from archgen.outcomes.axes import StudyAxis, axes, axis_of
-from archgen.outcomes.figures import ORDERS, SHORT, amount, split_condition
+from archgen.outcomes.figures import ORDERS, SHORT, parse_amount, split_condition
 from archgen.outcomes.frame import Frame, is_wrong, records
 from archgen.outcomes.points import FIELD
 from archgen.schema.tree import Given, Made, attempted, guess, listed
@@ -123,7 +123,7 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
     def number(word: str) -> float:
         along = axis_of(str(values.name), [{str(values.name): v} for v in values.unique()], archs)
         try:
-            return amount(word, along.column, along.unit, along.per)
+            return parse_amount(word, along.column, along.unit, along.per)
         except ValueError as mistake:
             raise StudyError([f"{condition!r}: {mistake}"]) from None
 
@@ -169,7 +169,7 @@ def compared_results(frame: Frame, names: Sequence[str]) -> Frame:
     return rows[good].dropna(subset=names)
 
 
-def study_summary(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
+def study_text(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
     """A study on one screen: how many points, what was swept, and what it answers."""
     if frame.empty:
         return f"{title}: no points"

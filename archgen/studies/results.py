@@ -36,13 +36,7 @@ from archgen.process.files import read_sealed, write_sealed
 from archgen.process.start import DamagedFile
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
-from archgen.studies.query import (
-    compared_results,
-    known_columns,
-    known_numbers,
-    study_summary,
-    where,
-)
+from archgen.studies.query import compared_results, known_columns, known_numbers, study_text, where
 from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store, writing
 from simmodel.arch.record import Arch
@@ -152,7 +146,7 @@ class Study:
         return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)
 
     def __repr__(self) -> str:
-        return study_summary(self.frame, self.by_name, f"Study {self.about.name}".strip())
+        return study_text(self.frame, self.by_name, f"Study {self.about.name}".strip())
 
     def save(self, folder: str | PathLike[str], plots: bool = True) -> None:
         """Write `results.parquet`, `results.csv` and, unless told not to, plots into `folder`;

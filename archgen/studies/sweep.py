@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from archgen.extensions import foreign
+from archgen.extensions import unowned
 from archgen.outcomes.estimated import CHOSEN, COSTS, ENERGY_GUESS, GUESS, OFF
 from archgen.outcomes.fronts import representatives
 from archgen.outcomes.points import FIELD, Outcome, Point, Row
@@ -199,7 +199,7 @@ def _workers_for(running: Running, bounded: bool, tools: Tools, count: int) -> W
 def _refuse_foreign(running: Running, jobs: int) -> None:
     """Raises StudyError where the study's own process has registered what other processes, or the
     keys of stored results, do not know."""
-    known = foreign()
+    known = unowned()
     # A single worker is a fork of this process, which has what was registered here.
     alone = running.executor == HERE or (running.executor == LOCAL and can_guard())
     if known and not (jobs == 1 and alone and running.out is None):

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-import pandas as pd
 import pytest
 from networks import model
 from onnx import helper
@@ -149,14 +148,9 @@ def row(size: int, status: str, **more: object) -> Row:
     }  # fmt: skip
 
 
-def frame_of(rows: list[Row]) -> pd.DataFrame:
-    return results_frame(
-        [Outcome(str(number), str(number), row) for number, row in enumerate(rows)]
-    )
-
-
 def said(rows: list[Row]) -> list[str]:
-    return list(reasons(frame_of(rows), {}))
+    outcomes = [Outcome(str(number), str(number), row) for number, row in enumerate(rows)]
+    return list(reasons(results_frame(outcomes), {}))
 
 
 def test_what_refuses_some_lengths_names_them() -> None:

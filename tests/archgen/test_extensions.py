@@ -11,7 +11,7 @@ from host_only import invoke
 from networks import model as model_of
 from onnx import helper
 
-from archgen.extensions import ExtensionError, activate, extension, foreign
+from archgen.extensions import ExtensionError, activate, extension, unowned
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
@@ -67,7 +67,7 @@ def test_an_extension_reaches_every_worker_and_leaves_nothing(
 ) -> None:
     assert counts(run(model, written(tmp_path), jobs=jobs)) == ONE
     assert OPERATORS["Softsign"] is SHIPPED
-    assert foreign() == []
+    assert unowned() == []
 
 
 def test_results_are_stored_for_the_extension_as_it_is(tmp_path: Path, model: Path) -> None:
