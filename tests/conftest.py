@@ -33,7 +33,6 @@ SLOW = (
     "tests/archgen/test_report_browser.py",
     "tests/archgen/test_report_explore.py",
     "tests/archgen/test_workers.py",
-    "tests/archgen/test_locks.py",
     "tests/archgen/test_store.py",
     "tests/archgen/test_damage.py",
     "tests/archgen/test_bounds_of_input.py",

@@ -20,8 +20,8 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 98_150, "files": 450, "thin files": 3, "lines of tests": 44_000,
-    "types of one name": 3, "vague names": 8, "helpers of one name": 1,
+    "lines": 98_140, "files": 450, "thin files": 3, "lines of tests": 43_770,
+    "types of one name": 3, "vague names": 6, "helpers of one name": 0,
 }  # fmt: skip
 """Figures that a change may lower. One that raises a figure says why in its commit (DESIGN 4.4)."""
 THIN = 60
@@ -29,7 +29,8 @@ VAGUE = frozenset({
     "found", "made", "told", "known", "seen", "said", "given", "named", "held", "kept", "kind",
     "things", "way", "ways", "whole", "moved", "joined", "placed", "decided", "arranged",
     "unheld", "still", "lies", "beyond", "apart", "elsewhere", "outlook", "homes", "pin", "keep",
-    "hold", "settle", "united", "walks", "hunger", "heard",
+    "hold", "settle", "united", "walks", "hunger", "heard", "agrees", "holder", "identified",
+    "implausible", "painted", "printed", "remembered", "saying", "varied", "told_apart", "run_of",
 })  # fmt: skip
 """Names that say nothing of what a function does or a class is."""
 

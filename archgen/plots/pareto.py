@@ -10,12 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+import archgen.plots.panels as panels
+import archgen.plots.style as style
 from archgen.outcomes import fronts
 from archgen.outcomes.axes import workload
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.estimated import has_figures, run_figures
 from archgen.outcomes.frame import Frame, Record, grouped, number, records
-from archgen.plots import panels, style
 from archgen.plots.findings import titled
 from archgen.plots.panels import refusal, row_labels, square_figure, write_names
 from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, legend, logarithmic, title
