@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from archgen.process.guard import Exceeded, ResourceLimits, guarded
-from archgen.process.internal_errors import causes, whereabouts
+from archgen.process.internal_errors import error_context, exception_chain
 from compiler import api
 from compiler.api import CompilerError
 from simmodel.arch.base import Registry
@@ -47,7 +47,7 @@ class Extension:
     """Name and version of the installed package that it is of, which are in `content` too."""
 
 
-class _Here:
+class _Active:
     """What is registered in this process beside what its own script did."""
 
     active: tuple[Extension, ...] = ()
@@ -138,7 +138,7 @@ def active_extensions(
 ) -> Iterator[None]:
     """Within, files may speak of what these register (forms of instructions). One that fails says
     so where extensions are checked."""
-    wanted, before = tuple(extensions), _Here.active
+    wanted, before = tuple(extensions), _Active.active
     if wanted and not checked(wanted, timeout):
         activate(wanted)
     try:
@@ -152,31 +152,31 @@ def activate(extensions: tuple[Extension, ...]) -> None:
 
     Raises ExtensionError where a file has changed since, or fails.
     """
-    if extensions == _Here.active:
+    if extensions == _Active.active:
         return
     _restore()
-    _Here.before = [dict(table) for table in Registry.every], list(api.GRAPH_PASSES)
-    _Here.active = extensions
+    _Active.before = [dict(table) for table in Registry.every], list(api.GRAPH_PASSES)
+    _Active.active = extensions
     try:
         for each in extensions:
             _run_extension_file(each)
-            _Here.files |= {str(path) for path in _sources(Path(each.path), set())}
+            _Active.files |= {str(path) for path in _sources(Path(each.path), set())}
     except BaseException:
         _restore()
         raise
 
 
 def _restore() -> None:
-    if _Here.before is None:
+    if _Active.before is None:
         return
-    tables, passes = _Here.before
+    tables, passes = _Active.before
     # Modules of the compiler that were imported since made tables of their own.
     later = [table.shipped for table in Registry.every[len(tables) :]]
     for table, content in zip(Registry.every, [*tables, *later], strict=False):
         table.clear()
         table.update(content)
     api.GRAPH_PASSES[:] = passes
-    _Here.active, _Here.files, _Here.before = (), frozenset(), None
+    _Active.active, _Active.files, _Active.before = (), frozenset(), None
 
 
 def _run_extension_file(wanted: Extension) -> None:
@@ -196,7 +196,7 @@ def _run_extension_file(wanted: Extension) -> None:
 
 
 @contextmanager
-def blaming() -> Iterator[None]:
+def blaming_extensions() -> Iterator[None]:
     """Within, an error that a function of an active extension raises, or lets pass, is an
     ExtensionError with its file and line; the compiler's refusals stay what they are."""
     try:
@@ -211,18 +211,18 @@ def blaming() -> Iterator[None]:
 
 def _blame(mistake: Exception) -> str:
     """`extension sinh.py:9, in sinh, failed on node 'a' (Sinh): KeyError: 'x'`; else nothing."""
-    for each in reversed(list(causes(mistake))):
+    for each in reversed(list(exception_chain(mistake))):
         frames = traceback.extract_tb(each.__traceback__)
-        theirs = [frame for frame in frames if frame.filename in _Here.files]
+        theirs = [frame for frame in frames if frame.filename in _Active.files]
         if theirs:
             at = theirs[-1]  # the innermost: those around it only called it
-            failed = " ".join(["failed", *whereabouts(mistake)])
+            failed = " ".join(["failed", *error_context(mistake)])
             place = f"extension {at.filename}:{at.lineno}, in {at.name}, {failed}"
             return f"{place}: {type(each).__name__}: {each}"
     return ""
 
 
-def foreign() -> list[str]:
+def unowned() -> list[str]:
     """What this process has registered otherwise than by an extension: `operator 'Sinh'`."""
     activate(())
     named = [f"{table.what} {name!r}" for table in Registry.every for name in table.foreign()]

@@ -126,14 +126,14 @@ def _read_npz_member(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
     return found
 
 
-def leads_out(name: str) -> bool:
+def escapes_folder(name: str) -> bool:
     """Whether a file called `name` would lie outside the folder that an archive is unpacked in."""
     return ".." in re.split(r"[/\\]", name)
 
 
 def _member(name: str) -> str:
     spelled = json.dumps(name)[1:-1]
-    return spelled.replace("/", r"\u002f") if leads_out(name) else spelled
+    return spelled.replace("/", r"\u002f") if escapes_folder(name) else spelled
 
 
 SUFFIX = ".npu"
@@ -167,17 +167,12 @@ class WrongInputs(ValueError):
 
 def _loadable(program: Program, arch: Arch, states: Mapping[str, str] | None) -> Loadable:
     maker, handed = f"archgen {version('archgen')}", tuple((states or {}).items())
-    return Loadable(program, _stated(arch), handed, maker, ports_of(program))
+    return Loadable(program, _machine_json(arch), handed, maker, ports_of(program))
 
 
 def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = None) -> bytes:
-    """The loadable of a program.
-
-    Args:
-        program: verified, for `arch`.
-        arch: the machine.
-        states: inputs that are a state, each with the output that it is in the next inference.
-    """
+    """The loadable of a program that was verified for `arch`. `states`: inputs that are a state,
+    each with the output that it is in the next inference."""
     return to_bytes(_loadable(program, arch, states))
 
 
@@ -262,7 +257,7 @@ def _wrong_states(program: Program, states: Mapping[str, str]) -> Iterator[str]:
             continue
         before, after = inputs[given], outputs[made]
         if (before.dtype, len(before.shape)) != (after.dtype, len(after.shape)):
-            pair = f"{shown(before.dtype, before.shape)} and {shown(after.dtype, after.shape)}"
+            pair = " and ".join(type_and_shape(p.dtype, p.shape) for p in (before, after))
             yield f"{given!r} cannot be {made!r} in the next inference: they are {pair}"
 
 
@@ -295,7 +290,7 @@ def named_loadable(path: str | PathLike[str]) -> bool:
     return Path(path).suffix.lower() == SUFFIX
 
 
-def assembled(
+def load_assembly(
     program: Program, arch: Arch, name: str, place: Mapping[str, int] | None = None
 ) -> Loaded:
     """What assembly in the file `name` holds, as a loadable for `arch`, with ports placed as by
@@ -313,10 +308,10 @@ def assembled(
             verify(program, arch)
     except VerifyError as wrong:
         raise AssemblyError(f"{name}: on {arch.name}{other}: {wrong}") from None
-    return Loaded(program, arch, {}, Loadable(program, _stated(arch)).fingerprint)
+    return Loaded(program, arch, {}, Loadable(program, _machine_json(arch)).fingerprint)
 
 
-def _stated(arch: Arch) -> str:
+def _machine_json(arch: Arch) -> str:
     """A machine as it stands in a file."""
     # What has its default is left out: some fields may not be stated beside others.
     return arch.model_dump_json(by_alias=True, exclude_defaults=True)
@@ -357,7 +352,7 @@ def same_machine(loaded: Loaded, arch: Arch, name: str) -> None:
     )
 
 
-def matched(program: Program, given: Mapping[str, Array]) -> dict[str, Array]:
+def checked_inputs(program: Program, given: Mapping[str, Array]) -> dict[str, Array]:
     """`given`, by the names of the inputs of `program`, in their element types.
 
     Raises:
@@ -376,13 +371,13 @@ def matched(program: Program, given: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _input_mistakes(port: Port, found: Mapping[str, Array]) -> Iterator[str]:
-    expected = shown(port.dtype, port.shape)
+    expected = type_and_shape(port.dtype, port.shape)
     if port.name not in found:
         yield f"input {port.name!r}: is missing, expected {expected}"
         return
     array = found[port.name]
     if array.shape != port.shape or array.dtype != NUMPY[port.dtype]:
-        given = shown(NAMES.get(array.dtype, str(array.dtype)), array.shape)
+        given = type_and_shape(NAMES.get(array.dtype, str(array.dtype)), array.shape)
         yield f"input {port.name!r}: expected {expected}, found {given}"
 
 
@@ -392,12 +387,12 @@ def _typed(array: Array, port: Port) -> Array:
     return array.view(NUMPY[port.dtype]) if forgotten else array
 
 
-def shown(dtype: str, shape: tuple[int, ...]) -> str:
+def type_and_shape(dtype: str, shape: tuple[int, ...]) -> str:
     """`fp32[1,3,224,224]`."""
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def ranged(port: Port, registers: Iterable[Register]) -> str:
+def type_and_ranges(port: Port, registers: Iterable[Register]) -> str:
     """`fp32[batch 1..4, sequence 1..8, 64]`: where it is open from what to what each dimension."""
     known = {register.name: register for register in registers}
     shape = list(map(str, port.shape))
@@ -408,4 +403,4 @@ def ranged(port: Port, registers: Iterable[Register]) -> str:
         name, factor = limit.terms[0]
         alone = limit.terms[1:] == () and (factor, known[name].high) == (1, limit.base)
         shape[limit.axis] = (f"{name} " if alone else "") + f"{least}..{limit.base}"
-    return f"{port.dtype}[{', '.join(shape)}]" if known else shown(port.dtype, port.shape)
+    return f"{port.dtype}[{', '.join(shape)}]" if known else type_and_shape(port.dtype, port.shape)

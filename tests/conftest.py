@@ -12,10 +12,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from archgen.process.start import collect_rarely, one_thread_each
+from archgen.process.start import collect_rarely, single_threaded
 
 # Before numpy is loaded: test processes run side by side, so threads of each would only wait.
-one_thread_each()
+single_threaded()
 collect_rarely()
 
 settings.register_profile("archgen", deadline=None, suppress_health_check=list(HealthCheck))
@@ -33,7 +33,6 @@ SLOW = (
     "tests/archgen/test_report_browser.py",
     "tests/archgen/test_report_explore.py",
     "tests/archgen/test_workers.py",
-    "tests/archgen/test_locks.py",
     "tests/archgen/test_store.py",
     "tests/archgen/test_damage.py",
     "tests/archgen/test_bounds_of_input.py",
@@ -48,14 +47,14 @@ SLOW = (
     "tests/archgen/test_verdict_cases.py",
     "tests/compiler/test_fuzz_programs.py",
     "tests/compiler/test_mutants.py",
-    "tests/compiler/test_crossings.py",
+    "tests/compiler/test_core_signals.py",
     "tests/compiler/test_decisions.py::test_a_change",
     # networks on many machines, at many lengths, by many fields
     "tests/archgen/test_any_length.py",
     "tests/archgen/test_backend.py::test_onnx",
     "tests/archgen/test_benchmarks.py",
     "tests/archgen/test_every_field_has_a_price.py::test_fields",
-    "tests/archgen/test_lending.py",
+    "tests/archgen/test_schedule_transfer.py",
     "tests/archgen/test_levers.py::test_groups_that_one_core",
     "tests/archgen/test_zoo.py::test_nests_and_groups",
     "tests/archgen/test_zoo.py::test_a_small_network",

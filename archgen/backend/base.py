@@ -55,13 +55,8 @@ class Representation(BackendRep):
     def run(self, inputs: Inputs, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in order, also by name (`outputs["y"]`), computed by the program's instructions.
 
-        Args:
-            inputs: arrays by name or in the order of the model's inputs.
-            kwargs: none that a backend knows.
-
-        Raises:
-            ModelError: inputs that are not the model's.
-            CompilerError: why there is no program, in words.
+        Raises ModelError for inputs that are not the model's, and CompilerError with why there is
+        no program. ONNX's interface has `kwargs`; a backend knows none.
         """
         del kwargs
         feeds = self._feeds(inputs)
@@ -300,12 +295,8 @@ class ArchBackend(Backend):
 
 
 def on(arch: str | PathLike[str] | Arch, **options: Any) -> type[ArchBackend]:
-    """The backend of an architecture.
-
-    Args:
-        arch: a shipped name, a file, or what `archgen.load_arch` gave.
-        options: keywords of `archgen.compile_model`, such as `dtype`, `host` and `effort`.
-    """
+    """The backend of an architecture: a shipped name, a file, or what `archgen.load_arch` gave.
+    `options` are keywords of `archgen.compile_model`, such as `dtype`, `host` and `effort`."""
     machine = arch if isinstance(arch, Arch) else fspath(arch)
     members = {"machine": machine, "options": {**ArchBackend.options, **options}}
     return type("ArchBackend", (ArchBackend,), {**members, "__doc__": f"Runs ONNX on {arch}."})

@@ -112,14 +112,14 @@ def _looking_up() -> Iterator[None]:
     """Lets ONNX Runtime look names up where a list has an index, and round all channels at once."""
     searching = {module: module.find_by_name for module in _SEARCHING}
 
-    def found(name: str, items: Iterable[Any]) -> Any:
+    def find_by_name(name: str, items: Iterable[Any]) -> Any:
         if isinstance(items, _Constants):
             return items.by_name.get(name)
         return next((item for item in items if item.name == name), None)
 
     try:
         for module in searching:
-            module.find_by_name = found
+            module.find_by_name = find_by_name
         qdq_quantizer.quantize_onnx_initializer = _rounded
         yield
     finally:

@@ -24,7 +24,7 @@ from archgen.check.quantizer_input import has_quantized_parts, products, widened
 from archgen.check.reference import cached_reference, content_key, sample_inputs
 from archgen.check.verify import differences
 from archgen.models.load import ModelError, SourceModel, outlines
-from archgen.process.files import remembered
+from archgen.process.files import cached_file
 from archgen.zoo.shapes import attribute, copied
 from compiler.api import Load, hides_products, with_all_numbers
 from simmodel.arch.dtype import Array
@@ -99,7 +99,7 @@ def quantize(
         return serialized
 
     path = cache_dir / f"int8-{_cache_key(wide, taken, unfold, shorter)}.onnx"
-    stored = onnx.load_model_from_string(remembered(path, make))
+    stored = onnx.load_model_from_string(cached_file(path, make))
     left_float = [entry.value for entry in stored.metadata_props if entry.key == _LEFT_FLOAT]
     facts += [f"left float, as it cannot be quantized: {value}" for value in left_float]
     return Quantized(stored, "; ".join(facts))
@@ -152,7 +152,7 @@ def _split_samples(
     if 0 in counts.values():
         raise ModelError("calibration samples: there are none")
     parts = {
-        name: _parts(name, calibration[name], (counts[name], *like.shape), like.dtype)
+        name: _samples_of_shape(name, calibration[name], (counts[name], *like.shape), like.dtype)
         for name, like in templates.items()
     }
     return [dict(zip(parts, sample, strict=True)) for sample in zip(*parts.values(), strict=True)]
@@ -175,7 +175,7 @@ def _sample_count(name: str, array: Array, like: Array) -> int:
     )
 
 
-def _parts(name: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+def _samples_of_shape(name: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """``array`` as samples of the input ``name``."""
     if not np.isfinite(array).all():
         raise ModelError(f"calibration samples: {name!r} has values that are not finite")

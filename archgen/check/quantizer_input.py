@@ -214,7 +214,7 @@ def folded(
     unpack_weights(made)
     _write_out_products(made)
     _plain_gemms(made)
-    _tell_foreign_types(made)
+    _declare_foreign_types(made)
     return made, written_out is not None
 
 
@@ -369,7 +369,7 @@ def _plain_gemms(proto: onnx.ModelProto) -> None:
         node.attribute.extend(kept)
 
 
-def _tell_foreign_types(proto: onnx.ModelProto) -> None:
+def _declare_foreign_types(proto: onnx.ModelProto) -> None:
     """Says, in place, which results of ONNX Runtime's own operators are real numbers: the quantizer
     leaves alone what reads a value whose type it does not know."""
     foreign = (node for node in proto.graph.node if node.domain not in ("", "ai.onnx"))

@@ -28,7 +28,7 @@ from archgen.check.exact_products import serialized_with_exact_products, with_ex
 from archgen.models.damage import called
 from archgen.models.load import ModelError
 from archgen.models.roles import InferredRoles, Role, infer_roles
-from archgen.process.files import remembered
+from archgen.process.files import cached_file
 from archgen.process.guard import is_refusal
 from archgen.process.steps import step
 from archgen.zoo.shapes import copied, names_read, port_of, without_initializers
@@ -141,7 +141,7 @@ class Detached:
 
     @cached_property
     def _parts(self) -> list[list[onnx.NodeProto]]:
-        return list(_parts(self._light))
+        return list(_kernel_parts(self._light))
 
     def _run_in_parts(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """As `run`, of each part as a model of its own; a user's operators are computed by their
@@ -176,7 +176,7 @@ _NO_ARRAYS = ("Sequence", "SplitToSequence", "Optional")
 """How names of operators begin whose results cannot be handed from model to model."""
 
 
-def _parts(light: onnx.ModelProto) -> Iterator[list[onnx.NodeProto]]:
+def _kernel_parts(light: onnx.ModelProto) -> Iterator[list[onnx.NodeProto]]:
     """Stretches of the nodes of ``light`` with as many weights as are held at once; a user's
     operators are stretches of their own."""
     held = {
@@ -292,7 +292,7 @@ def cached_reference(
     what += "".join(f" {name}" for name in intermediates)
     digest = hashlib.sha256(what.encode()).hexdigest()[:32]
     path = cache_dir / f"reference-{digest}.npz"
-    packed = remembered(path, lambda: _pack_arrays(run_reference(proto, inputs, intermediates)))
+    packed = cached_file(path, lambda: _pack_arrays(run_reference(proto, inputs, intermediates)))
     with np.load(BytesIO(packed), allow_pickle=False) as stored:
         return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 

@@ -565,13 +565,9 @@ class Checking:
         whole: Mapping[str, Array] | None,
         rest: Mapping[str, api.ExpectedValue],
     ) -> Comparison:
-        """The verdict when all has come.
-
-        Args:
-            outputs: of the program at its end.
-            whole: those that the reference makes of the network's inputs alone; None: not known.
-            rest: outputs that no operator makes.
-        """
+        """The verdict on the `outputs` of the program when all has come; `whole`: those that the
+        reference makes of the network's inputs alone, where known, `rest`: those that no operator
+        makes."""
         ends = self._reference.outputs
         expected = {name: None if whole is None else whole[name] for name in ends}
         self._made = {**rest, **self._made}

@@ -12,11 +12,11 @@ from xml.etree.ElementTree import Element
 import click
 import pandas as pd
 
-from archgen.cli.gates import judged_case, junit_option, publish
-from archgen.cli.options import FILE, EveryMistake, names_of, reads
+from archgen.cli.gates import judged_case, junit_option, write_junit
+from archgen.cli.options import FILE, EveryMistake, names_of, parsed
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
-from archgen.comparison.comparison import Against, StudyComparison, separating, side_of
+from archgen.comparison.comparison import Against, StudyComparison, disjoint_columns, side_of
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.differences import AREA, Pair
 from archgen.comparison.gates import Judgement, gates_of, judged, share_of
@@ -24,7 +24,7 @@ from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION
 from archgen.report.sheet import counted, plain
-from archgen.studies.query import every
+from archgen.studies.query import all_or_mistakes
 from archgen.studies.store import writing
 
 _FIGURES = {
@@ -43,12 +43,12 @@ _MOST = 5
 @click.command(cls=EveryMistake)
 @click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
 @click.option(
-    "--on", callback=reads(names_of), metavar="COLUMNS",
+    "--on", callback=parsed(names_of), metavar="COLUMNS",
     help="Columns by which points are the same; model,batch compares machines.  "
     "[default: all that identify a point, but for options of passes that differ between studies]",
 )  # fmt: skip
 @click.option(
-    "--threshold", callback=reads(share_of), metavar="SHARE", default="1%", show_default=True,
+    "--threshold", callback=parsed(share_of), metavar="SHARE", default="1%", show_default=True,
     help="Relative changes up to this are none.",
 )  # fmt: skip
 @click.option(
@@ -84,7 +84,7 @@ def compare(
     Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
     allows. 5: a study has no point of the first, or a gate no figure to compare.
     """
-    sides = every(lambda named: side_of(named[1], named[0]), enumerate(studies, 1))
+    sides = all_or_mistakes(lambda named: side_of(named[1], named[0]), enumerate(studies, 1))
     found = compared(*sides, on=on, threshold=threshold)
     said = _judged(found, worse, threshold)
     if csv is not None:
@@ -93,10 +93,10 @@ def compare(
     if as_json:
         click.echo(json.dumps(_as_plain(found), indent=1))
     else:
-        show([pairs_table(found)] if found.pairs else [], lines(found), pipe=NARROW)
+        show([pairs_table(found)] if found.pairs else [], comparison_lines(found), pipe=NARROW)
     for line in gate_lines(found, said):
         click.echo(line, err=True)
-    publish(list(_cases(found, said)), junit)
+    write_junit(list(_cases(found, said)), junit)
     apart = any(not each.pairs for each in found.against)
     failed = {ExitCode.WORSE: said.stopped, ExitCode.NOTHING_JUDGED: said.idle or apart}
     sys.exit(min((code for code, why in failed.items() if why), default=ExitCode.GOOD))
@@ -115,7 +115,7 @@ def _judged(found: StudyComparison, words: Sequence[str], threshold: float) -> J
 
 def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
     """What stops a pipeline, a line for each."""
-    told = _telling(found.on, found.against)
+    told = _distinguishing(found.on, found.against)
     stopped = []
     for item in said.stopped:
         pair, study = item.pair, f"{item.study}: " if len(found.against) > 1 else ""
@@ -128,7 +128,8 @@ def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
 def _cases(found: StudyComparison, said: Judgement) -> Iterator[Element]:
     """What was compared: pairs, points without a partner, and where nothing could be judged."""
     for each in found.against:
-        suite, told = f"{each.name} beside {found.baseline}", _telling(found.on, [each], every=True)
+        suite = f"{each.name} beside {found.baseline}"
+        told = _distinguishing(found.on, [each], every=True)
         for pair in each.pairs:
             stopped = [i.gate.regression_text(pair) for i in said.stopped if i.pair is pair]
             how = ("failure", "; ".join([*stopped, pair.why]), "got worse") if stopped else ()
@@ -159,7 +160,7 @@ def _as_plain(found: StudyComparison) -> dict[str, Any]:
 
 def pairs_table(found: StudyComparison) -> PlainTable:
     """One row for each pair, and the geometric means of each study."""
-    told, many = _telling(found.on, found.against), len(found.against) > 1
+    told, many = _distinguishing(found.on, found.against), len(found.against) > 1
     batches = {str(pair.key.get("batch")) for pair in found.pairs}
     alike = ("batch",) if len(batches) == 1 and told[0] != "batch" else ()
     means = {each.name: each.means for each in found.against}
@@ -174,7 +175,7 @@ def pairs_table(found: StudyComparison) -> PlainTable:
     )  # fmt: skip
     for name, pair in _by_point(found):
         latency = pair.figures.get("latency_ms")
-        cells = [_cell(pair.key[column]) for column in told] + ([name] if many else [])
+        cells = [_cell_text(pair.key[column]) for column in told] + ([name] if many else [])
         cells += [plain(latency.before), plain(latency.after)] if latency else ["", ""]
         changes = map(pair.figures.get, shown)
         cells += ["" if change is None else _times(change.ratio) for change in changes]
@@ -200,7 +201,9 @@ def _by_point(found: StudyComparison) -> list[tuple[str, Pair]]:
     return sorted(pairs, key=lambda item: places[str(item[1].key)])
 
 
-def _telling(on: Sequence[str], against: Sequence[Against], every: bool = False) -> list[str]:
+def _distinguishing(
+    on: Sequence[str], against: Sequence[Against], every: bool = False
+) -> list[str]:
     """The columns of the key that tell pairs apart, and the first of them in any case; `every`:
     those that tell apart also points that are no pairs."""
     keys = [pair.key for each in against for pair in each.pairs]
@@ -212,9 +215,9 @@ def _telling(on: Sequence[str], against: Sequence[Against], every: bool = False)
     return [name for name in named if name in (*_USUAL, *differ)] or [on[0]]
 
 
-def lines(found: StudyComparison) -> list[str]:
+def comparison_lines(found: StudyComparison) -> list[str]:
     """Why pairs changed, how many did, and which points have no partner."""
-    told = _telling(found.on, found.against) if found.pairs else []
+    told = _distinguishing(found.on, found.against) if found.pairs else []
     many = len(found.against) > 1
     said = [
         f"{_point_name(pair.key, told)}{f' in {name}' if many else ''}: {pair.why}"
@@ -222,7 +225,7 @@ def lines(found: StudyComparison) -> list[str]:
         if pair.why
     ]
     for each in found.against:
-        every = _telling(found.on, [each], every=True)
+        every = _distinguishing(found.on, [each], every=True)
         missing = f"{found.baseline}, not in {each.name}" if many else found.baseline
         for keys, where in ((each.only_before, missing), (each.only_after, each.name)):
             names = ", ".join(_point_name(key, every) for key in keys[:_MOST])
@@ -239,9 +242,9 @@ def lines(found: StudyComparison) -> list[str]:
 def _no_overlap_line(found: StudyComparison, each: Against) -> str:
     """Why nothing was compared, and by which columns there would be something."""
     sides = (each.only_before, each.only_after)
-    parting = separating(*sides)
+    parting = disjoint_columns(*sides)
     columns = [name for name in _USUAL if name in found.on and name not in parting]
-    joined = [{tuple(map(_cell, map(key.get, columns))) for key in keys} for keys in sides]
+    joined = [{tuple(map(_cell_text, map(key.get, columns))) for key in keys} for keys in sides]
     helps = parting and columns and joined[0] & joined[1]
     hint = f" (--on {','.join(columns)} compares them all the same)" if helps else ""
     return f"no point is in both studies: {found.no_overlap_reason(each)}{hint}"
@@ -255,7 +258,7 @@ def _counted(each: Against) -> str:
 
 def _point_name(key: Record, told: Sequence[str]) -> str:
     """`edge resnet50 batch 4 sequence 128`."""
-    words = {name: _cell(key[name]) for name in told}
+    words = {name: _cell_text(key[name]) for name in told}
     return " ".join(
         f"{name.removeprefix(DIMENSION)} {word}"
         if name == "batch" or name.startswith(DIMENSION)
@@ -265,5 +268,5 @@ def _point_name(key: Record, told: Sequence[str]) -> str:
     )
 
 
-def _cell(value: object) -> str:
+def _cell_text(value: object) -> str:
     return "" if value is None or value is pd.NA else str(value)

@@ -22,8 +22,8 @@ import onnx
 from archgen.api import batched, load_family, load_model, prepared_for, request_for, states_of
 from archgen.cli import options
 from archgen.cli.compile_report import print_report
-from archgen.cli.guarded import guarding_options, printed
-from archgen.extensions import activate, blaming, extension
+from archgen.cli.guarded import guarding_options, run_guarded
+from archgen.extensions import activate, blaming_extensions, extension
 from archgen.models.constants import with_values
 from archgen.models.extents import SizeRange
 from archgen.models.load import ModelError, SourceModel, check_sizes
@@ -43,7 +43,7 @@ from archgen.scheduling import DEFAULT, OptionError, Scalar, Scheduling, choices
 from archgen.schema import load_arch
 from archgen.schema.tree import ArchError, guess
 from archgen.studies.prepare import Prepared
-from archgen.studies.run import beside
+from archgen.studies.run import measured_schedules
 from archgen.toolchain import Request, compile_best, compile_options, explanation
 from compiler import api
 from simmodel.arch.base import ElementType
@@ -90,17 +90,17 @@ def _scalar(text: str) -> Scalar:
 
 
 _each_pass = options.once_each("--pass", "; several values go by commas")
-scheduling_options = options.together(
+scheduling_options = options.combined_options(
     *(
         click.option(
-            f"--{name}", callback=options.reads(_choices_of), default=str(DEFAULT.columns[name]),
+            f"--{name}", callback=options.parsed(_choices_of), default=str(DEFAULT.columns[name]),
             show_default=True, metavar="NAMES", help=f"{help}: {', '.join(map(str, known))}.",
         )
         for name, (help, known) in _WORDS.items()
     ),
     click.option(
         "--pass", "passes", multiple=True, metavar="OPTION=VALUE",
-        callback=options.reads_each(
+        callback=options.each_parsed(
             _pass_option, lambda pairs: tuple(combinations_of(_each_pass(pairs)))
         ),
         help="An option of a pass; `archgen explain passes` lists them. May be repeated.",
@@ -111,7 +111,7 @@ combinations of settings."""
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _OutputOptions:
     """What to print."""
 
     after: str | None
@@ -225,7 +225,7 @@ def compile(
     if given["after"] == "list":
         click.echo("\n".join(api.FORMS))
         return
-    shown = _Shown(**{name: given[name] for name in _Shown.__dataclass_fields__})
+    shown = _OutputOptions(**{name: given[name] for name in _OutputOptions.__dataclass_fields__})
     mistakes = [] if arch else ["no architecture given: a file or the name of a shipped one"]
     mistakes += [] if model else ["no --model given: a zoo name or an .onnx file"]
     mistakes += shown.mistakes()
@@ -255,7 +255,7 @@ def compile(
         )  # fmt: skip
         _answer(network, point, shown, mapping)
 
-    printed(work, ResourceLimits(timeout, memory))
+    run_guarded(work, ResourceLimits(timeout, memory))
 
 
 def _resolved(
@@ -298,10 +298,12 @@ def _tree(path: Path | None, mistakes: list[str]) -> api.Tree | str | None:
     return None
 
 
-def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown, mapping: str) -> None:
+def _answer(
+    network: SourceModel | SourceFamily, point: Point, shown: _OutputOptions, mapping: str
+) -> None:
     """Show what is asked for, or why there is no program."""
     try:
-        with blaming():
+        with blaming_extensions():
             _show(network, point, shown, mapping)
     except api.CompilerError as answer:
         click.echo(f"no program: {answer}", err=True)
@@ -314,7 +316,9 @@ def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown, ma
         raise OptionError(f"{shown.tree}: {said}" for said in wrong.mistakes) from None
 
 
-def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown, mapping: str) -> None:
+def _show(
+    network: SourceModel | SourceFamily, point: Point, shown: _OutputOptions, mapping: str
+) -> None:
     machine = point.arch
     with step(f"opening {network.name}"):
         check_sizes(network.edge, machine, point.dtype)
@@ -367,7 +371,7 @@ def _form(stage: str, request: Request, model: Prepared, network: onnx.ModelProt
     return form or api.form_after(stage, model.proto, model.name, best.arch, best.options)
 
 
-def _show_run(best: api.Best, point: Point, shown: _Shown) -> None:
+def _show_run(best: api.Best, point: Point, shown: _OutputOptions) -> None:
     """The report, the trace and the commands, as far as they are wanted."""
     program, machine = best.result.program, point.arch
     trace = best.trace or traced(program, machine)
@@ -385,7 +389,7 @@ def _show_run(best: api.Best, point: Point, shown: _Shown) -> None:
     row |= rows.waterfall_row(made.waterfall, trace.cycles)
     held = verdict(row | bottleneck_row(row))
     if point.scheduling.tree is not None:
-        made = replace(made, beside=beside(point))
+        made = replace(made, beside=measured_schedules(point))
     if shown.as_json:
         _write(json.dumps({**made.plain(), "held_by": held.cause}, indent=2) + "\n", shown.output)
     else:

@@ -16,7 +16,7 @@ from importlib import import_module
 
 import click
 
-from archgen.cli.options import EveryMistake, reads
+from archgen.cli.options import EveryMistake, parsed
 from archgen.cli.topics import SECTIONS, ExplainedTerm, Section, laws, pictures, reference
 from archgen.schema.tree import listed
 from archgen.schema.variants import TWICE, factor_of
@@ -47,7 +47,7 @@ class Word:
         return names if start is None else [*names, start + self.name]
 
 
-def meant(asked: str) -> list[Section]:
+def matching_sections(asked: str) -> list[Section]:
     """What explains `asked`: in each topic words of that full name, else those that end in it."""
     found = _closest([w for w in _all_words() if any(_fits(asked, name) for name in w.spellings)])
     topics = {word.topic for word in found}
@@ -58,7 +58,7 @@ def meant(asked: str) -> list[Section]:
     return [replace(s, title="; ".join(dict.fromkeys(own))) for s, own in titles.items()]
 
 
-def near(asked: str) -> list[str]:
+def similar_names(asked: str) -> list[str]:
     """Full names that are spelled much like `asked`, or end in something that is."""
     names = list(dict.fromkeys(word.name for word in _all_words()))
     folded = asked.lower().removeprefix(_FIELD)
@@ -121,7 +121,7 @@ AREA = "area"
 @click.option("--markdown", is_flag=True, help="As the documentation shows it.")
 @click.option("--sensitivity", is_flag=True, help="Of area: what each field does, changed alone.")
 @click.option(
-    "--by", callback=reads(factor_of), metavar="STEP",
+    "--by", callback=parsed(factor_of), metavar="STEP",
     help="With --sensitivity: how much larger a field becomes: 10%, 1.5x.  [default: 2x]",
 )  # fmt: skip
 def explain(
@@ -162,10 +162,10 @@ def explain(
         click.echo(f"```text\n{TEXTS[topic]()}\n```" if markdown else TEXTS[topic]())
     elif (picture := pictures().get(topic)) is not None:
         click.echo(picture)
-    elif found := meant(topic):
+    elif found := matching_sections(topic):
         click.echo("\n\n".join("\n".join(lines(each)) for each in found))
     else:
-        known = [*get_close_matches(topic, [*TOPICS, AREA, *pictures()]), *near(topic)]
+        known = [*get_close_matches(topic, [*TOPICS, AREA, *pictures()]), *similar_names(topic)]
         hint = f"; did you mean {listed(known)}?" if known else ""
         topics = f"topics: {', '.join((*TOPICS, AREA))}"
         raise click.BadParameter(f"nothing is called {topic!r}{hint} ({topics})")

@@ -15,8 +15,8 @@ import click
 import yaml
 
 from archgen.api import load_model, prepared_for, request_for
-from archgen.cli.options import FILE, EveryMistake, reads
-from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
+from archgen.cli.options import FILE, EveryMistake, parsed
+from archgen.cli.running import OUT, lint_notes, running, running_options, save_page, with_progress
 from archgen.cli.summary import next_command, shortened
 from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.exploration import saving
@@ -40,7 +40,7 @@ from archgen.scheduling import choice
 from archgen.schema.load import load_files
 from archgen.schema.tree import ArchError, files_of
 from archgen.schema.tree import plain as plain_tree
-from archgen.schema.variants import factor_of, laid_over, spelled, table_of
+from archgen.schema.variants import as_node, factor_of, overlaid, table_of
 from archgen.toolchain import STANDARD
 from compiler.api import TreeError
 from simmodel.arch.assumed import place_of, value_at
@@ -101,14 +101,16 @@ def explore(
     found: Answer | ExplorationResult
     best: tuple[EvaluatedMachine, ...]
     if target is not None:
-        found = answer = watched(
+        found = answer = with_progress(
             lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact), folder
         )
         saving.save_answer(answer, folder)
         best = () if answer.machine is None else (answer.machine,)
         lines = answer_lines(answer, folder)
     else:
-        found = front = watched(lambda seen: search(plan, replace(means, observe=seen)), folder)
+        found = front = with_progress(
+            lambda seen: search(plan, replace(means, observe=seen)), folder
+        )
         saving.save_found(front, folder, wanted)
         best, lines = front.front, found_lines(front, folder)
     save_page(found.study, folder, wanted, REPORT if target is None else saving.TARGET_REPORT)
@@ -116,7 +118,7 @@ def explore(
     frame = found.study.frame
     if target is not None:
         frame = frame[frame["arch"].isin([each.machine.arch.name for each in best])]
-    said = [*lines, *answered(frame, found.study.by_name), *implausible(plan.design, found.study)]
+    said = [*lines, *answered(frame, found.study.by_name), *lint_notes(plan.design, found.study)]
     show(tables, [*said, *next_command(frame, found.study, folder)])
     sys.exit(0 if best else 1)
 
@@ -195,7 +197,7 @@ def answer_lines(answer: Answer, folder: Path) -> Iterator[str]:
 @click.command(cls=EveryMistake)
 @_study
 @click.option(
-    "--by", callback=reads(factor_of), metavar="STEP",
+    "--by", callback=parsed(factor_of), metavar="STEP",
     help="How much larger and smaller a field becomes that the file lists no values of: 10%, 1.5x. "
     " [default: what the file says, else 2x]",
 )  # fmt: skip
@@ -222,10 +224,10 @@ def sensitivity(study: Path, by: float | None, out: Path | None, **given: Any) -
     asked = load_sensitivity_plan(study, by)
     folder = out or OUT / asked.design.name
     means = EvaluationTools(running(folder, **given))
-    found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
+    found = with_progress(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
     saving.save_sensitivities(found, folder, given["plots"])
     save_page(found.study, folder, given["plots"])
-    lines = [*sensitivity_lines(found, folder), *implausible(asked.design, found.study)]
+    lines = [*sensitivity_lines(found, folder), *lint_notes(asked.design, found.study)]
     show([tornado_table(found)], lines)
     sys.exit(0 if found.study.good else 1)
 
@@ -341,8 +343,8 @@ def calibrate(arch: str, measured: Path, effort: int, out: Path | None) -> None:
     for doubt in found.doubts():
         click.echo(f"warning: {doubt}", err=True)
     held = {"extends": relpath(base, target.parent), "name": f"{machine.name}-calibrated"}
-    fields = {f: spelled(value) for f, value in found.fields.items() if f not in found.unseen}
-    text = yaml.safe_dump(plain_tree(laid_over(table_of(held), fields)), sort_keys=False)
+    fields = {f: as_node(value) for f, value in found.fields.items() if f not in found.unseen}
+    text = yaml.safe_dump(plain_tree(overlaid(table_of(held), fields)), sort_keys=False)
     write_text(target, f"# fitted to {measured.name}: {found.sentence()}\n{text}")
     click.echo(f"{target} has the fitted machine: {found.sentence()}")
 

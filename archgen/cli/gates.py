@@ -57,7 +57,7 @@ def judge(study: Study, budgets: Sequence[Budget], junit: Path | None) -> set[Ex
     if checks:
         kept = len(checks) - len(broken)
         click.echo(f"{kept} of {len(checks)} checks of budgets are kept", err=True)
-    publish([*map(_of_point, study.outcomes), *map(_of_check, checks)], junit)
+    write_junit([*map(_of_point, study.outcomes), *map(_of_check, checks)], junit)
     return {_CODES[check.verdict][1] for check in broken}
 
 
@@ -100,7 +100,7 @@ def judged_case(
     return case
 
 
-def publish(cases: Sequence[Element], junit: Path | None) -> None:
+def write_junit(cases: Sequence[Element], junit: Path | None) -> None:
     """Write `junit`, where asked for, with a suite for each gate."""
     if junit is None:
         return

@@ -14,7 +14,7 @@ from typing import TextIO
 
 import click
 
-from archgen.cli.main import complain, is_user_error
+from archgen.cli.main import is_user_error, report_error
 from archgen.cli.options import bounds_options
 from archgen.process.guard import Exceeded, ResourceLimits, guarded
 
@@ -37,7 +37,7 @@ class _CapturedStream(StringIO):
         return self._like.isatty()
 
 
-def printed(work: Callable[[], None], bounds: ResourceLimits) -> None:
+def run_guarded(work: Callable[[], None], bounds: ResourceLimits) -> None:
     """What `work` prints, and its exit code; 1 when it takes too much, which is said. Raises what
     `work` raises."""
     try:
@@ -64,5 +64,5 @@ def _captured(work: Callable[[], None]) -> tuple[str, str, int]:
         except Exception as mistake:
             if is_user_error(mistake) or isinstance(mistake, MemoryError):
                 raise
-            code = complain(mistake)  # here, where its frames are
+            code = report_error(mistake)  # here, where its frames are
     return out.getvalue(), err.getvalue(), code

@@ -15,7 +15,7 @@ from importlib import import_module
 
 import click
 
-from archgen.process.start import collect_rarely, one_thread_each, say_plainly
+from archgen.process.start import collect_rarely, configure_messages, single_threaded
 
 VERBS = {
     "check": ("machines", "check architecture files, print peaks"),
@@ -98,16 +98,16 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script; exits with 0, 1 (a result is bad) or 2 (wrong input)."""
-    one_thread_each()
+    single_threaded()
     collect_rarely()
-    say_plainly()
+    configure_messages()
     try:
         cli(prog_name="archgen")
     except Exception as mistake:
-        sys.exit(complain(mistake))
+        sys.exit(report_error(mistake))
 
 
-def complain(mistake: Exception) -> int:
+def report_error(mistake: Exception) -> int:
     """Say on standard error what went wrong, with a file to attach where archgen is to blame; the
     exit code."""
     if not is_user_error(mistake):

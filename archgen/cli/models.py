@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 from onnx import helper
 
-from archgen.cli.guarded import guarding_options, printed
+from archgen.cli.guarded import guarding_options, run_guarded
 from archgen.cli.options import EveryMistake, dim_option, role_option
 from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.models.errors import ModelError, option
@@ -62,7 +62,7 @@ def models(
             show([f"{name}: inputs", _inputs(inferred)])
             show(["outputs", _outputs(inferred)], _advice(inferred))
 
-    printed(work, ResourceLimits(timeout, memory))
+    run_guarded(work, ResourceLimits(timeout, memory))
 
 
 def _roles_by_model(

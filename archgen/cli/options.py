@@ -71,7 +71,7 @@ def mistakes_of(context: click.Context) -> list[str]:
     return list(context.meta.get(__name__, ()))
 
 
-def together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
+def combined_options(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
     """Adds `options`, in the order in which help lists them."""
 
     def add(verb: Verb) -> Verb:
@@ -85,7 +85,7 @@ def together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
 Read = Callable[[click.Context, click.Parameter, Any], Any]
 
 
-def reads(parse: Callable[[str], object]) -> Read:
+def parsed(parse: Callable[[str], object]) -> Read:
     """What `parse` makes of an option's text; its ValueError is what is wrong with it."""
 
     def read(context: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -97,7 +97,7 @@ def reads(parse: Callable[[str], object]) -> Read:
     return read
 
 
-def reads_each(parse: Callable[[str], Value], join: Callable[[list[Value]], object]) -> Read:
+def each_parsed(parse: Callable[[str], Value], join: Callable[[list[Value]], object]) -> Read:
     """What `join` makes of what `parse` makes of each text of an option that may be repeated;
     their ValueErrors are what is wrong with it, those of `parse` all at once. What is right of it
     is judged beside the rest of a command's arguments."""
@@ -195,7 +195,7 @@ def dim_option(
     `join` makes something else of it."""
     return click.option(
         "--dim", "dims", multiple=True, metavar="NAME=VALUE",
-        callback=reads_each(_dimension(ranges), join),
+        callback=each_parsed(_dimension(ranges), join),
         help=f"Size of a free input dimension{means}. May be repeated.",
     )  # fmt: skip
 
@@ -222,7 +222,7 @@ def _port_place(text: str) -> tuple[str, int]:
 
 place_option = click.option(
     "--place", "places", multiple=True, metavar="NAME=ADDRESS",
-    callback=reads_each(_port_place, once_each("--place", "; expected one address")),
+    callback=each_parsed(_port_place, once_each("--place", "; expected one address")),
     help="Address in DRAM for an input or output, which is then verified there. May be repeated.",
 )  # fmt: skip
 
@@ -237,7 +237,7 @@ def _input_role(text: str) -> tuple[str, str]:
 
 role_option = click.option(
     "--role", "roles", multiple=True, metavar="NAME=ROLE",
-    callback=reads_each(_input_role, once_each("--role")),
+    callback=each_parsed(_input_role, once_each("--role")),
     help="What an input is: batch:AXIS, data, state, index, mask or parameter; state::OUTPUT says "
     "which output it is in the next inference.",
 )  # fmt: skip
@@ -250,7 +250,7 @@ def _set_value(text: str) -> str:
 
 
 set_option = click.option(
-    "--set", "values", multiple=True, metavar="NAME=VALUE", callback=reads_each(_set_value, tuple),
+    "--set", "values", multiple=True, metavar="NAME=VALUE", callback=each_parsed(_set_value, tuple),
     help="Make an input of an ONNX file a constant, where sizes depend on its value: a number or "
     "[2,3]. May be repeated; -m net.onnx:NAME=VALUE says the same.",
 )  # fmt: skip
@@ -295,13 +295,13 @@ def _seconds(context: click.Context, option: click.Parameter, value: float | Non
 
 def bounds_options(timeout: str, memory: str) -> Callable[[Verb], Verb]:
     """--timeout and --memory, with what they bound."""
-    return together(
+    return combined_options(
         click.option(
             "--timeout", type=click.FloatRange(0, min_open=True), callback=_seconds,
             metavar="SECONDS",
             help=f"{timeout}  [default: no step that runs the model takes more than 600]",
         ),
-        click.option("--memory", callback=reads(parse_bytes), metavar="SIZE", help=memory),
+        click.option("--memory", callback=parsed(parse_bytes), metavar="SIZE", help=memory),
     )  # fmt: skip
 
 
@@ -319,6 +319,6 @@ def _rules(texts: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 ignore_option = click.option(
-    "--ignore", "ignored", multiple=True, metavar="RULE", callback=reads_each(names_of, _rules),
+    "--ignore", "ignored", multiple=True, metavar="RULE", callback=each_parsed(names_of, _rules),
     help="Leave a rule of `archgen lint` out; may be repeated, or several separated by commas.",
 )  # fmt: skip

@@ -14,7 +14,7 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.gates import budget_option, judge, junit_option
-from archgen.cli.options import FILE, EveryMistake, all_option, csv_option, names_of, reads
+from archgen.cli.options import FILE, EveryMistake, all_option, csv_option, names_of, parsed
 from archgen.cli.summary import host_lines, next_command, reasons, results_table, screenful
 from archgen.cli.terminal import ExitCode, plain_table, show
 from archgen.comparison.budgets import read_budgets
@@ -22,7 +22,7 @@ from archgen.outcomes.answer import answer
 from archgen.outcomes.frame import records
 from archgen.report import REPORT, write_report
 from archgen.report.sheet import counted, plain
-from archgen.studies.query import by_order, every, known_columns, where
+from archgen.studies.query import all_or_mistakes, by_order, known_columns, where
 from archgen.studies.results import open_study
 from archgen.studies.store import writing
 
@@ -36,11 +36,11 @@ _FOLDER = click.Path(path_type=Path)
     help="Only points such as latency_ms<=5, arch=tpu*, batch=1,4, status!=ok. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--sort", "order", callback=reads(names_of), metavar="COLUMNS",
+    "--sort", "order", callback=parsed(names_of), metavar="COLUMNS",
     help="Order of the points: latency_ms, or -throughput_ips for the largest first.",
 )  # fmt: skip
 @click.option(
-    "--columns", callback=reads(names_of), metavar="COLUMNS",
+    "--columns", callback=parsed(names_of), metavar="COLUMNS",
     help="Columns to show, separated by commas.  [default: those that answer most questions]",
 )  # fmt: skip
 @csv_option
@@ -77,7 +77,7 @@ def results(
         lambda: by_order(study.frame, order or ()),
         lambda: study.frame[known_columns(study.frame, columns or ())],
     )
-    every(lambda ask: ask(), asked)  # all that is wrong at once
+    all_or_mistakes(lambda ask: ask(), asked)  # all that is wrong at once
     frame = by_order(where(study.frame, conditions, study.by_name), order or ())
     chosen = frame[known_columns(frame, columns)] if columns else frame
     for path, write in ((csv, chosen.to_csv), (parquet, chosen.to_parquet)):

@@ -20,13 +20,13 @@ import numpy as np
 from archgen import program_files
 from archgen.api import commands, execute, simulate
 from archgen.cli import options
-from archgen.cli.guarded import guarding_options, printed
+from archgen.cli.guarded import guarding_options, run_guarded
 from archgen.cli.options import FILE, EveryMistake, activate_named
 from archgen.models.load import arrays_in
-from archgen.outcomes.commands import TooMany, commands_text, save_commands
+from archgen.outcomes.commands import TooManyCommands, commands_text, save_commands
 from archgen.process.files import unwritable, write_atomically
 from archgen.process.guard import ResourceLimits
-from archgen.program_files import Loaded, load, matched, read, shown
+from archgen.program_files import Loaded, checked_inputs, load, read, type_and_shape
 from archgen.scheduling import OptionError
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch.dtype import NAMES, NUMPY, Array
@@ -95,10 +95,10 @@ def run(
         name = f"{loaded.program.name} on {loaded.arch.name}"
         click.echo(f"{file}: {name}, fingerprint {loaded.fingerprint[:16]}")
         if not inputs:
-            raise OptionError([f"--input: missing; {_wanted(loaded)}"])
-        _chain(_Programs(loaded, dims, file), inputs, outputs, timed=timed, skip=skip)
+            raise OptionError([f"--input: missing; {_expected_inputs(loaded)}"])
+        _run_inferences(_Programs(loaded, dims, file), inputs, outputs, timed=timed, skip=skip)
 
-    printed(work, ResourceLimits(timeout, memory))
+    run_guarded(work, ResourceLimits(timeout, memory))
 
 
 def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
@@ -117,19 +117,19 @@ def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) 
         said = f"assembly has no machine but its name, {program.arch}: say --arch {known}"
         raise OptionError([f"--arch: {said}"])
     machine = load_arch(arch)
-    loaded = program_files.assembled(program, machine, str(file), places)
+    loaded = program_files.load_assembly(program, machine, str(file), places)
     if program.arch != machine.name:
         said = f"the text is for {program.arch}, it runs on {machine.name}"
         click.echo(f"warning: {file}: {said}", err=True)
     return loaded
 
 
-def _wanted(loaded: Loaded) -> str:
+def _expected_inputs(loaded: Loaded) -> str:
     """What a file of inputs has to hold."""
     program, states = loaded.program, []
     given, there = list[str](), set[str]()
     for port in program.inputs:
-        text = f"{port.name} {program_files.ranged(port, program.registers)}"
+        text = f"{port.name} {program_files.type_and_ranges(port, program.registers)}"
         if port.name in loaded.states:
             states.append(text)
         else:
@@ -177,7 +177,7 @@ class _Programs:
         return self.made[key]
 
 
-def _chain(
+def _run_inferences(
     programs: _Programs, inputs: Sequence[Path], outputs: Sequence[Path], *, timed: bool,
     skip: bool,
 ) -> None:  # fmt: skip
@@ -195,8 +195,10 @@ def _chain(
             if port.name in loaded.states
         }
         try:
-            matched(program, {**zeros, **shapes})  # before any of them is read
-            made = execute(program, matched(program, {**zeros, **state, **given}), loaded.arch)
+            checked_inputs(program, {**zeros, **shapes})  # before any of them is read
+            made = execute(
+                program, checked_inputs(program, {**zeros, **state, **given}), loaded.arch
+            )
         except NoPayload as broken:
             raise OptionError([f"{programs.file}: {broken}"]) from None
         except (program_files.WrongInputs, NoSuchRow, HostFailed) as wrong:
@@ -204,7 +206,7 @@ def _chain(
         state = {name: made[after] for name, after in loaded.states.items()}
         if output is not None:
             _write(output, made)
-        arrays = (f"{name} {shown(NAMES[a.dtype], a.shape)}" for name, a in made.items())
+        arrays = (f"{name} {type_and_shape(NAMES[a.dtype], a.shape)}" for name, a in made.items())
         click.echo(f"{output or path}: {', '.join(arrays)}")
         if timed and (loaded.program.registers or path == inputs[-1]):
             cycles = simulate(program, loaded.arch, skip=skip).cycles
@@ -212,7 +214,7 @@ def _chain(
 
 
 def _write(path: Path, made: Mapping[str, Array]) -> None:
-    if away := [name for name in made if program_files.leads_out(name)]:
+    if away := [name for name in made if program_files.escapes_folder(name)]:
         said = "expected names of outputs that do not lead out of the folder of an archive"
         raise OptionError([f"--output {path}: {said}, got {', '.join(map(repr, away))}"])
     try:
@@ -310,7 +312,7 @@ def _tiles(
         frame = commands(
             loaded.program, loaded.arch, dims=lengths, expand=most is not None, limit=most or 1
         )
-    except TooMany as mistake:
+    except TooManyCommands as mistake:
         raise OptionError([str(mistake)]) from None
     if output is None:
         return commands_text(frame)

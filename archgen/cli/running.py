@@ -15,7 +15,7 @@ import click
 from rich import progress
 from rich.console import Console
 
-from archgen.cli.options import bounds_options, together
+from archgen.cli.options import bounds_options, combined_options
 from archgen.cli.terminal import ExitCode
 from archgen.lint import brief, findings
 from archgen.outcomes.points import Outcome
@@ -28,7 +28,7 @@ from archgen.studies.sweep import Observer
 
 Result = TypeVar("Result")
 OUT = Path("archgen-out")
-running_options = together(
+running_options = combined_options(
     click.option(
         "-j", "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1,
         show_default="processors", help="Worker processes.",
@@ -67,7 +67,7 @@ _WINDOW = 3600.0
 """Seconds whose points tell how long one takes."""
 
 
-def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
+def with_progress(work: Callable[[Observer], Result], folder: Path) -> Result:
     """What `work` gives, with its progress shown; an interruption says what is saved and ends."""
     bar = progress.Progress(
         progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
@@ -108,7 +108,7 @@ def save_page(study: Study, folder: Path, wanted: bool, name: str = REPORT) -> N
             write_report(study, folder / name, folder)
 
 
-def implausible(design: Design, study: Study | None = None) -> Iterator[str]:
+def lint_notes(design: Design, study: Study | None = None) -> Iterator[str]:
     """What `archgen lint` warns of the machines of `design`, or of those that `study` has run, all
     of them variants of its first; each thing once."""
     archs = design.archs if study is None else study.archs

@@ -13,7 +13,7 @@ import click
 from archgen.cli import options, summary
 from archgen.cli.compile import scheduling_options
 from archgen.cli.gates import budget_option, judge, junit_option
-from archgen.cli.running import OUT, implausible, running, running_options, save_page, watched
+from archgen.cli.running import OUT, lint_notes, running, running_options, save_page, with_progress
 from archgen.cli.terminal import ExitCode, show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values
@@ -41,11 +41,11 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
     "May be repeated.",
 )  # fmt: skip
 @click.option(
-    "-b", "--batch", "batches", callback=options.reads(options.batches_of), metavar="BATCHES",
+    "-b", "--batch", "batches", callback=options.parsed(options.batches_of), metavar="BATCHES",
     help="Batch sizes, separated by commas; default: what the file fixes, else 1.",
 )  # fmt: skip
 @click.option(
-    "--dtype", callback=options.reads(options.names_of), metavar="TYPES",
+    "--dtype", callback=options.parsed(options.names_of), metavar="TYPES",
     help="Element types of the network, separated by commas [default: each architecture's first].",
 )  # fmt: skip
 @click.option(
@@ -140,18 +140,20 @@ def study(
         wanted = points(design)
         table, finished = summary.points_table(wanted, folder)
         said = f"{counted(len(wanted), 'point')}, {finished} of them finished in {folder}"
-        show([table], [said, *implausible(design)])
+        show([table], [said, *lint_notes(design)])
         return
     asked, tools = running(folder, **means), STANDARD if skip else UNSKIPPED
     if estimate:
-        result = watched(lambda seen: run_estimated(design, asked, seen, best or 0, tools), folder)
+        result = with_progress(
+            lambda seen: run_estimated(design, asked, seen, best or 0, tools), folder
+        )
     else:
-        result = watched(lambda seen: run_study(design, asked, seen, tools), folder)
+        result = with_progress(lambda seen: run_study(design, asked, seen, tools), folder)
     save_page(result, folder, asked.plots)
     hosts = summary.host_lines(result.outcomes)
     lines = summary.summary_lines(result, folder, asked.plots)
     shown, left = summary.screenful(result.frame, everything)
-    show([summary.results_table(shown)], [*left, *hosts, *lines, *implausible(design)])
+    show([summary.results_table(shown)], [*left, *hosts, *lines, *lint_notes(design)])
     codes = judge(result, budgets, junit)
     sys.exit(min(codes if result.good else {*codes, ExitCode.BAD}, default=ExitCode.GOOD))
 

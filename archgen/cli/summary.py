@@ -84,7 +84,7 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
     """One row for each point; figures are missing where there is no result."""
     frame = frame.assign(latency_range=[*map(_latency_range, records(frame))])
     rows = records(frame)
-    headings, names = _telling_columns(rows, "status")
+    headings, names = _distinguishing(rows, "status")
     cells = [c for c in _CELLS if c[0] in frame and (c is _CELLS[0] or frame[c[0]].notna().any())]
     same = [name for name in ("dtype", "batch", "status") if frame[name].nunique() == 1]
     more = [">verified"] if frame["status"].ne(ESTIMATED).any() else []
@@ -115,12 +115,12 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
     statuses = [outcome.status if outcome is not None else "" for outcome in found]
     identities = zip(points, statuses, strict=True)
     rows: list[Record] = [{**point.identity(), "finished": status} for point, status in identities]
-    headings, names = _telling_columns(rows, "finished")
+    headings, names = _distinguishing(rows, "finished")
     table = plain_table(*headings, rows=(_row_cells(row, names) for row in rows))
     return table, sum(map(bool, statuses))
 
 
-def _telling_columns(rows: Sequence[Record], last: str) -> tuple[list[str], list[str]]:
+def _distinguishing(rows: Sequence[Record], last: str) -> tuple[list[str], list[str]]:
     """The columns that tell points apart, up to the `last`: their headings and names."""
     dims, chosen = frames.dimensions(rows), _varying_columns(rows)
     sizes, rest = map(frames.size_heading, dims), ["batch", "dtype", *chosen, last]
@@ -129,14 +129,15 @@ def _telling_columns(rows: Sequence[Record], last: str) -> tuple[list[str], list
 
 def _varying_columns(rows: Sequence[Record]) -> list[str]:
     """What tells `rows` apart but for sizes, which say the ranges that they are of."""
-    return [name for name in frames.varied(rows) if not name.startswith(BUCKET)]
+    return [name for name in frames.varying_schedule_columns(rows) if not name.startswith(BUCKET)]
 
 
 def _row_cells(row: Record, names: Sequence[str]) -> list[str]:
     """The cells of these columns, empty where a row has no such thing."""
-    within, named = frames.spans(row), {**row, "model": str(row["model"]).rsplit("/", 1)[-1]}
+    within = frames.length_ranges(row)
+    named = {**row, "model": str(row["model"]).rsplit("/", 1)[-1]}
     cells = ((named.get(name), within.get(name.removeprefix(DIMENSION))) for name in names)
-    return ["" if pd.isna(cell) else f"{cell}{_of(span)}" for cell, span in cells]
+    return ["" if pd.isna(cell) else f"{cell}{_range_suffix(span)}" for cell, span in cells]
 
 
 def summary_lines(study: Study, out: Path, plots: bool = True) -> Iterator[str]:
@@ -173,7 +174,7 @@ def next_command(frame: pd.DataFrame, study: Study, folder: Path) -> Iterator[st
     elif found and about.command and not (about.source or _UNTOLD & set(typed)):
         row = max(found[0].best.values(), key=lambda row: number(row, "latency_ms"))
         file, arch = about.files.get(found[0].name), study.by_name[found[0].name]
-        words = _compile_words(row, file, arch) if file and not frames.spans(row) else []
+        words = _compile_words(row, file, arch) if file and not frames.length_ranges(row) else []
     if words:
         yield f"Next: {shlex.join(words)}"
 
@@ -261,15 +262,17 @@ def _error(row: Record) -> str:
 
 
 def _point_label(row: Record, chosen: list[str]) -> str:
-    within = frames.spans(row)
+    within = frames.length_ranges(row)
     given = {**frames.sizes(row), "batch": row["batch"]}
-    return _label(row, (f"{n} {size}{_of(within.get(n))}" for n, size in given.items()), chosen)
+    return _label(
+        row, (f"{n} {size}{_range_suffix(within.get(n))}" for n, size in given.items()), chosen
+    )
 
 
 def _program(row: Record, chosen: list[str]) -> str:
     """What the rows of one program have in common; where it is for ranges, the batch may follow
     from lengths."""
-    within = frames.spans(row)
+    within = frames.length_ranges(row)
     if not within:
         return _point_label(row, chosen)
     given = {**frames.sizes(row), **within}
@@ -281,5 +284,5 @@ def _label(row: Record, said: Iterable[str], chosen: list[str]) -> str:
     return " ".join(map(str, words))
 
 
-def _of(span: str | None) -> str:
+def _range_suffix(span: str | None) -> str:
     return "" if span is None else f" of {span}"

@@ -28,7 +28,7 @@ from archgen.outcomes.points import DIMENSION, Outcome, Row
 from archgen.schema.record import RecordReader
 from archgen.schema.source import BUDGET, read_tree
 from archgen.schema.tree import FilePosition, Mistake, Table, find, guess, plain
-from archgen.studies.design import StudyError, agrees
+from archgen.studies.design import StudyError, matches_pattern
 from archgen.studies.file import Several
 from simmodel.arch.base import FrozenModel
 
@@ -72,7 +72,7 @@ def limit_of(text: str) -> tuple[FigureLimit, dict[str, tuple[str, ...]]]:
         if not all(patterns) or _SIDES[word] in whom:
             raise ValueError(f"{text!r}: expected names behind {word!r}, such as {_EXAMPLE}")
         whom[_SIDES[word]] = patterns
-    most = figures.amount(bound, figure, figures.unit_of(figure))
+    most = figures.parse_amount(bound, figure, figures.unit_of(figure))
     return FigureLimit(figure, comparison, most), whom
 
 
@@ -185,7 +185,7 @@ class Check:
 def check_budgets(budgets: Sequence[Budget], outcomes: Sequence[Outcome]) -> Iterator[Check]:
     """What each budget says of each point that it is about, and which are about none."""
     for budget in budgets:
-        about = [outcome for outcome in outcomes if agrees(outcome.row, budget.on)]
+        about = [outcome for outcome in outcomes if matches_pattern(outcome.row, budget.on)]
         yield from map(budget.check, about)
         if not about and not budget.optional:
             said = f"{budget.text!r} is about no point{_nearest(budget, outcomes)}"
@@ -196,7 +196,7 @@ def _nearest(budget: Budget, outcomes: Iterable[Outcome]) -> str:
     """What was probably meant by a pattern that nothing agrees with."""
     rows = [outcome.row for outcome in outcomes]
     for column, wanted in budget.on.items():
-        if not any(agrees(row, {column: wanted}) for row in rows):
+        if not any(matches_pattern(row, {column: wanted}) for row in rows):
             held = list(dict.fromkeys(str(row[column]) for row in rows if column in row))
             near = guess(str(wanted[0]).strip("*"), held)
             there = f"; there is {', '.join(map(repr, held[:5]))}" if held else ""

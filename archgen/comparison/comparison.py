@@ -89,7 +89,7 @@ def _differences(
         yield f"{column} is {' and '.join(values)}"
 
 
-def separating(before: Sequence[Record], after: Sequence[Record]) -> tuple[str, ...]:
+def disjoint_columns(before: Sequence[Record], after: Sequence[Record]) -> tuple[str, ...]:
     """Columns of which the sides share no value."""
     columns = dict.fromkeys(name for key in (*before, *after) for name in key)
     return tuple(n for n in columns if not {*_values(before, n)} & {*_values(after, n)})
@@ -152,13 +152,13 @@ class StudyComparison:
         sides = ((each.only_before, self.baseline), (each.only_after, each.name))
         if empty := [f"{name} has no points" for keys, name in sides if not keys]:
             return " and ".join(empty)
-        said = _differences(separating(each.only_before, each.only_after), sides)
+        said = _differences(disjoint_columns(each.only_before, each.only_after), sides)
         return "; ".join(said) or "each value is in both, but no point has all of them in both"
 
     def options_apart(self, each: Against) -> list[str]:
         """Options of the compiler that differ between the sides of pairs, found without them."""
         sides = [pair.before for pair in each.pairs], [pair.after for pair in each.pairs]
-        options = [*filter(_is_of_compiler, separating(*sides))]
+        options = [*filter(_is_of_compiler, disjoint_columns(*sides))]
         return [*_differences(options, [(sides[0], self.baseline), (sides[1], each.name)])]
 
     def _repr_html_(self) -> str:

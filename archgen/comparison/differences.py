@@ -121,7 +121,7 @@ class Pair:
         """The causes and layers behind a change of latency, in a sentence or two, after a word on
         schedules that are those of other machines."""
         if self.verdict in ("lost", "gained", "neither"):
-            return "; ".join(filter(None, (_lost(self.before, self.after), self.lent)))
+            return "; ".join(filter(None, (_status_change(self.before, self.after), self.lent)))
         if self.direction("latency_ms") == "same":
             return "" if self.verdict == "same" else self.lent
         causes = {
@@ -152,7 +152,7 @@ class Pair:
         )
 
 
-def _lost(before: Record, after: Record) -> str:
+def _status_change(before: Record, after: Record) -> str:
     said = [str(row["status"]) if not is_wrong(row) else "wrong" for row in (before, after)]
     given = [row["reason"] for row in (after, before) if not pd.isna(row["reason"])]
     reason = f": {str(given[0]).splitlines()[0]}" if given else ""

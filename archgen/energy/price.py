@@ -73,14 +73,8 @@ def _share_that_works(price: Price, area: float) -> float:
 def price_row(
     arch: Arch, area: Area, throughput: float | None = None, joules: float | None = None
 ) -> dict[str, float]:
-    """The columns of prices; none where the file of `arch` states no price.
-
-    Args:
-        arch: the machine.
-        area: its own.
-        throughput: samples/s that it reaches; None: not known.
-        joules: of a sample; None: not known.
-    """
+    """The columns of prices; none where the file of `arch` states no price. `throughput` is in
+    samples/s, `joules` are those of a sample; None: not known."""
     usual, low, high = (
         price_of(arch, mm2) for mm2 in (area.total.value, area.total.low, area.total.high)
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from archgen.energy.costs import EnergyCosts, costs_of, event_name
 from archgen.energy.sram import MissingSource
-from archgen.schema.rewritten import another, leaves
+from archgen.schema.rewritten import changed_to_other, leaf_fields
 from archgen.schema.variants import TWICE, elasticity, value_of
 from simmodel.arch.record import Arch
 
@@ -40,8 +40,8 @@ def effects(arch: Arch, factor: float = TWICE) -> Iterator[Effect]:
     """Of each field of `arch` that costs depend on, in the order of the file; amounts become
     `factor` times as large, or what is lawful and nearest."""
     base = costs_of(arch)
-    for field, value in leaves(arch):
-        found = another(arch, field, value, factor)
+    for field, value in leaf_fields(arch):
+        found = changed_to_other(arch, field, value, factor)
         if found is None:
             continue
         after, changed = found

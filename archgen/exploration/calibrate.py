@@ -156,13 +156,8 @@ class Calibration:
 def calibrate(
     arch: Arch, points: Sequence[Measurement], compiled: Callable[[Measurement], Program]
 ) -> Calibration:
-    """The assumed fields of `arch` that come nearest to `points`.
-
-    Args:
-        arch: a machine with assumed fields.
-        points: measured times.
-        compiled: the program of a point on `arch`.
-    """
+    """The assumed fields of `arch` that come nearest to the measured times of `points`, whose
+    programs on it `compiled` makes."""
     programs = [compiled(point) for point in points]
     known: dict[tuple[tuple[float, ...], int], float] = {}
 

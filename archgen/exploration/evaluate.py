@@ -21,7 +21,7 @@ from archgen.outcomes.points import Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.studies.design import Contents, Design, contents_of, points
 from archgen.studies.options import Running
-from archgen.studies.results import Study, about, write_study
+from archgen.studies.results import Study, study_metadata, write_study
 from archgen.studies.run import OUTLOOK, Estimator, to_estimate
 from archgen.studies.schedule_transfer import (
     ScheduleTransfer,
@@ -193,7 +193,7 @@ class Judge:
     def study(self) -> Study:
         """The machines that were run in full, as a study."""
         design = replace(self.design, machines=self._full_machines)
-        said = about(design, self._finished_points(), self.means.running.command)
+        said = study_metadata(design, self._finished_points(), self.means.running.command)
         outcomes = tuple(o for judged in self.full.values() for o in judged.outcomes)
         return Study(outcomes, design.archs, said, tuple(self._loans))
 

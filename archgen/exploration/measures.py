@@ -111,4 +111,6 @@ def parse_constraint(text: str, arch: Arch) -> Constraint:
     name, column = measure_column(name, arch)
     if comparison not in figures.ORDERS:
         raise ValueError(f"{text!r}: {comparison!r} compares nothing that varies; write <= or >=")
-    return Constraint(name, comparison, figures.amount(bound, name, column.unit), text.strip())
+    return Constraint(
+        name, comparison, figures.parse_amount(bound, name, column.unit), text.strip()
+    )

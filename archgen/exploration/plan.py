@@ -15,10 +15,10 @@ from archgen.outcomes.figures import more_is_better
 from archgen.schema.rewritten import changed
 from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table, find, plain
 from archgen.schema.tree import Path as TreePath
-from archgen.schema.variants import Scalar, field_of, near, spelled, text_of, value_of
+from archgen.schema.variants import Scalar, as_node, field_of, near, text_of, value_of
 from archgen.studies.design import Design, StudyError
 from archgen.studies.file import Explore, Machines, Quantity, Sensitivity, StudyFile, ValueRange
-from archgen.studies.plan import Maker, opened
+from archgen.studies.plan import StudyResolver, opened
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 
@@ -121,7 +121,7 @@ def _all_by(asked: Sensitivity, factor: float) -> Sensitivity:
     return asked.model_copy(update={"factor": factor, "parameters": parameters})
 
 
-def _opened_section(given: Given, section: str) -> tuple[Any, StudyFile, Maker]:
+def _opened_section(given: Given, section: str) -> tuple[Any, StudyFile, StudyResolver]:
     """The `section` of a file; StudyError where there is none, or nothing of it can be read."""
     file, maker = opened(given if isinstance(given, Mapping) else Path(given))
     asked = getattr(file, section)
@@ -135,7 +135,7 @@ def _opened_section(given: Given, section: str) -> tuple[Any, StudyFile, Maker]:
     return asked, file, maker
 
 
-def _base(file: StudyFile, maker: Maker) -> tuple[Design, Table, str]:
+def _base(file: StudyFile, maker: StudyResolver) -> tuple[Design, Table, str]:
     """The design of the one machine that the file is about, compiled in one way, so that machines
     can be compared; the machine's fields, and the file that they come from."""
     design, found = maker.design(file), maker.base(file)
@@ -152,7 +152,7 @@ def _base(file: StudyFile, maker: Maker) -> tuple[Design, Table, str]:
 class _Section:
     """Reads the entries of one section and tells the maker what is wrong with them."""
 
-    maker: Maker
+    maker: StudyResolver
     base: Table
     arch: Arch
     name: str
@@ -254,7 +254,7 @@ class _Section:
 
 def _with_own(parameter: Parameter, own: Quantity) -> tuple[Parameter, int]:
     """`parameter` with the machine's own value in its place, and which it is."""
-    values, node = list(parameter.values), spelled(own)
+    values, node = list(parameter.values), as_node(own)
     amounts, mine = list(map(_amount, values)), _amount(node)
     if mine in amounts:
         return parameter, amounts.index(mine)

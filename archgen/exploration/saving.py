@@ -25,8 +25,8 @@ from archgen.outcomes.frame import Frame, records
 from archgen.plots import pareto_figure, save_figures, tornado_figure
 from archgen.plots.saving import EXPLORE, keep_only
 from archgen.process.files import write_atomically, write_text
-from archgen.report.found import ANSWER, LADDERS, PAIRS, TORNADO
-from archgen.report.found import FRONT as FRONT_TABLE
+from archgen.report.search_results import ANSWER, LADDERS, PAIRS, TORNADO
+from archgen.report.search_results import FRONT as FRONT_TABLE
 from archgen.studies.store import writing
 
 FRONT, TARGET = "front", ANSWER

@@ -21,7 +21,7 @@ from archgen.exploration.measures import Constraint, is_estimable
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.trials import RAN, REFUSED, SCREENED, ExplorationTrials, Proposal
 from archgen.outcomes.estimated import growth
-from archgen.outcomes.fronts import dominates, front, ranks, spread
+from archgen.outcomes.fronts import crowding_distances, dominates, pareto_front, pareto_ranks
 from archgen.process.cache import content_hash
 from archgen.studies.results import Study
 
@@ -42,7 +42,7 @@ def promising(guesses: Sequence[EvaluatedMachine], exploration: Exploration) -> 
     answered = [index for index, guess in enumerate(guesses) if guess.answered]
     costs = [estimated_costs(guesses[index], exploration.objectives) for index in answered]
     excess = [_excess(guesses[index], exploration.constraints) for index in answered]
-    rank, lonely = ranks(costs), spread(costs)
+    rank, lonely = pareto_ranks(costs), crowding_distances(costs)
     order = sorted(range(len(answered)), key=lambda at: (excess[at], rank[at], -lonely[at]))
     kept = math.ceil(exploration.asked.screen.keep * len(answered))
     return [answered[at] for at in order[:kept]]
@@ -80,7 +80,7 @@ def time_errors(
     return [simulated / guess for guess, simulated in pairs if guess and simulated]
 
 
-def overlooked(judge: Judge, exploration: Exploration) -> list[EvaluatedMachine]:
+def screened_out_candidates(judge: Judge, exploration: Exploration) -> list[EvaluatedMachine]:
     """Machines that were screened out and that no machine of the front dominates, estimates
     corrected by the least error that the others had: estimates of neighbours are often equal."""
     objectives = exploration.objectives
@@ -154,7 +154,7 @@ def search(exploration: Exploration, means: EvaluationTools) -> ExplorationResul
         # Schedules are lent after the search: so it proposes the same however often it stopped.
         # What was screened out may yet be better than what that has found.
         judge.transfer_schedules()
-        while missed := overlooked(judge, exploration):
+        while missed := screened_out_candidates(judge, exploration):
             judge.run([guess.machine for guess in missed[: asked.batch]])
             judge.transfer_schedules()
         space = exploration.space
@@ -231,4 +231,4 @@ def best_of(
             pairs = zip(exploration.objectives, values, strict=True)
             found.append(([objective.cost(value) for objective, value in pairs], judged))
     found.sort(key=lambda pair: pair[0])
-    return tuple(found[index][1] for index in front([costs for costs, _ in found]))
+    return tuple(found[index][1] for index in pareto_front([costs for costs, _ in found]))

@@ -218,7 +218,7 @@ class DesignSpace:
         moved = [
             short[name]
             for name, node in nodes.items()
-            if plain(variants.laid_over(self.base, {name: node})) != base
+            if plain(variants.overlaid(self.base, {name: node})) != base
         ]
         family = variants.family_of(self.base).replace("{", "{{").replace("}", "}}")
         return "-".join([family, *(f"{word}{{{word}}}" for word in moved)])
@@ -236,15 +236,15 @@ def parameter_of(
     if isinstance(given, ValueRange):
         try:
             place = () if node is None else (node.at,)
-            values: tuple[Node, ...] = tuple(variants.spelled(v, *place) for v in values_of(given))
+            values: tuple[Node, ...] = tuple(variants.as_node(v, *place) for v in values_of(given))
         except ValueError as mistake:
             return None, [str(mistake)]
     else:
-        values = node.items if isinstance(node, ListNode) else tuple(map(variants.spelled, given))
+        values = node.items if isinstance(node, ListNode) else tuple(map(variants.as_node, given))
     values = tuple({variants.text_of(value): value for value in values}.values())
     if not values:
         return None, ["expected a list of at least one value"]
-    broken = [m for value in values for m in broken_fields(variants.laid_over(base, {name: value}))]
+    broken = [m for value in values for m in broken_fields(variants.overlaid(base, {name: value}))]
     if broken:
         return None, list(dict.fromkeys(broken))
     return Parameter(name, values, is_ordered([plain(value) for value in values])), []

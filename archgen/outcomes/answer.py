@@ -14,7 +14,7 @@ from statistics import geometric_mean
 
 from archgen.outcomes import estimated
 from archgen.outcomes.axes import StudyAxis, axes, workload
-from archgen.outcomes.bottleneck import Verdict, named_verdicts, verdict
+from archgen.outcomes.bottleneck import Verdict, main_verdicts, verdict
 from archgen.outcomes.estimated import EstimateError
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.outcomes.points import FIELD, StudyMetadata
@@ -44,25 +44,23 @@ class ComparedMachine:
 
 
 def answer(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
-    """The sentences about the points of `frame`; none where nothing has figures.
-
-    Args:
-        frame: `Study.frame`, or some of its rows.
-        archs: machines by name.
-    """
+    """The sentences about the points of `frame`, `Study.frame` or some of its rows; none where
+    nothing has figures. `archs` are machines by name."""
     found, every = compared_machines(frame), axes(frame, archs)
     if not found:
         return []
     guessed = EstimateError.of(records(frame)) if estimated.is_estimated(frame) else None
-    best = [*_best(found, guessed), *_first_in_flight(found), *_smaller(found)]
-    return [*best, *_limit(found[0]), *_unseen(found, every, guessed)]
+    best = [*_fastest(found, guessed), *_first_in_flight(found), *_smallest(found)]
+    return [*best, *_held_by(found[0]), *_caveats(found, every, guessed)]
 
 
 def compared_machines(frame: Frame) -> list[ComparedMachine]:
     """The machines of `frame` that have a point of every network that any has, quickest first."""
-    ordered = estimated.by_merit(estimated.like_with_like(frame), "latency_ms")
+    ordered = estimated.ranked_by(estimated.comparable(frame), "latency_ms")
     held = map(verdict, records(frame.loc[ordered.index]))
-    return _candidates([p for p in zip(records(ordered), held, strict=True) if _counts(p[0])])
+    return _candidates(
+        [p for p in zip(records(ordered), held, strict=True) if _is_comparable(p[0])]
+    )
 
 
 def smaller_machine(found: Sequence[ComparedMachine]) -> tuple[ComparedMachine | None, bool]:
@@ -98,7 +96,7 @@ def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
         yield f"{why}: where more hardware is slower, that may be for want of a schedule."
 
 
-def _counts(row: Record) -> bool:
+def _is_comparable(row: Record) -> bool:
     return estimated.has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
 
 
@@ -125,12 +123,12 @@ def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachin
     return sorted(found, key=lambda each: (each.time, each.area if each.area > 0 else math.inf))
 
 
-def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> Iterator[str]:
+def _fastest(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> Iterator[str]:
     first = found[0]
     said = "" if guessed is None else f" as estimated ({guessed.percent} when run)"
     if len(first.best) == 1:
         ((network, row),) = first.best.items()
-        ran = estimated.run_of(row)
+        ran = estimated.run_figures(row)
         run = "" if ran is None else f", {_digits(number(ran, 'latency_ms'))} ms when it was run"
         takes = f"{_digits(first.time)} ms{said}{_range(row)} for {network}{run}"
         takes += f", {_digits(number(row, 'throughput_ips'))} samples/s"
@@ -148,7 +146,7 @@ def _best(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> It
         yield f"{first.name} takes {takes}."
         return
     lead, second = found[1].time / first.time - 1, found[1].name
-    behind = "is as quick" if lead < _EQUAL else f"takes {_more(lead)}"
+    behind = "is as quick" if lead < _EQUAL else f"takes {_longer(lead)}"
     yield f"Fastest is {first.name}: {takes}; the next, {second}, {behind}."
 
 
@@ -160,7 +158,7 @@ def _first_in_flight(found: Sequence[ComparedMachine]) -> Iterator[str]:
     first, second = flying[:2]
     mean = "" if len(first.best) == 1 else ", geometric mean"
     lead = second.interval / first.interval - 1
-    behind = "is as quick" if lead < _EQUAL else f"takes {_more(lead)}"
+    behind = "is as quick" if lead < _EQUAL else f"takes {_longer(lead)}"
     every = f"an inference every {_digits(first.interval)} ms{mean}; the next, {second.name}"
     yield f"With several in flight {first.name} is first: {every}, {behind}."
 
@@ -174,7 +172,7 @@ def _range(row: Record) -> str:
     return f" ({_digits(low)} to {_digits(high)}, {most})"
 
 
-def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
+def _smallest(found: Sequence[ComparedMachine]) -> Iterator[str]:
     """The smallest machine that is nearly as quick as the first; else what less area costs."""
     first, (chosen, near) = found[0], smaller_machine(found)
     if chosen is None:
@@ -184,22 +182,22 @@ def _smaller(found: Sequence[ComparedMachine]) -> Iterator[str]:
     if near:
         yield (
             f"The smallest within {100 * NEARLY:.0f} % of it is {chosen.name}: {saved}, "
-            f"{'as quick' if slower < _EQUAL else _more(slower)}."
+            f"{'as quick' if slower < _EQUAL else _longer(slower)}."
         )
     else:
-        yield f"Less area costs time: {chosen.name} has {saved} and takes {_more(slower)}."
+        yield f"Less area costs time: {chosen.name} has {saved} and takes {_longer(slower)}."
 
 
-def _limit(first: ComparedMachine) -> Iterator[str]:
+def _held_by(first: ComparedMachine) -> Iterator[str]:
     longest = sorted(first.best, key=lambda name: -number(first.best[name], "latency_ms"))
-    known = named_verdicts([(name, first.held[name]) for name in longest])
+    known = main_verdicts([(name, first.held[name]) for name in longest])
     if known:
         where = " on {}" * (len(longest) > 1)
         said = "; ".join(each.sentence + where.format(name) for name, each in known)
         yield f"What holds {first.name} up: {said}."
 
 
-def _unseen(
+def _caveats(
     found: Sequence[ComparedMachine], every: Sequence[StudyAxis], guessed: EstimateError | None
 ) -> Iterator[str]:
     """What the study does not show of its best machine: what lies beyond the ends of its sweeps,
@@ -209,13 +207,13 @@ def _unseen(
             "Estimates leave out waits, and bank conflicts beyond the peak of all banks: "
             f"{guessed.sentence}; --best 5 runs the best."
         )
-    ends = [each for axis in every if (each := _end(found, axis))]
+    ends = [each for axis in every if (each := _end_of_sweep(found, axis))]
     if ends:
         beyond = " and ".join(ends[:2])
         yield f"The best lies at an end of what was tried: {beyond}; try values beyond."
 
 
-def _end(found: Sequence[ComparedMachine], axis: StudyAxis) -> str:
+def _end_of_sweep(found: Sequence[ComparedMachine], axis: StudyAxis) -> str:
     """`banks 16`, where the best machine has the last value of a swept field that still helps."""
     if not (axis.ordered and axis.column.startswith(FIELD)) or len(axis.values) < 2:
         return ""
@@ -237,7 +235,7 @@ def _digits(value: float) -> str:
     return f"{value:.4g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _more(share: float) -> str:
+def _longer(share: float) -> str:
     """`12 % longer`, `3.1 times as long`."""
     if share < 1:
         return f"{100 * share:.0f} % longer"

@@ -111,13 +111,9 @@ class StudyAxis:
 
 
 def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[StudyAxis, ...]:
-    """The axes of the points of `frame`, a study's: fields of machines first, then options of
-    networks and their sizes, then batches, types and options of the compiler.
-
-    Args:
-        frame: `Study.frame`, or some of its rows.
-        archs: machines by name; they know what a field is measured in.
-    """
+    """The axes of the points of `frame`, `Study.frame` or some of its rows: fields of machines
+    first, then options of networks and their sizes, then batches, types and options of the
+    compiler. `archs`, machines by name, know what a field is measured in."""
     told = (FIELD, OPTION, DIMENSION, BUCKET, SWITCH)
     known = {MACHINE, FAMILY, "model", "batch", "dtype", *DEFAULT.columns}
     rows = records(frame[[n for n in frame if n in known or str(n).startswith(told)]])
@@ -126,7 +122,7 @@ def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[StudyAxis, ...]:
     names += [*DEFAULT.columns, *_columns_with_prefix(frame, SWITCH)]
     found = [axis_of(name, rows, archs) for name in names if name in frame and _varies(name, rows)]
     machines = _machines(rows, [axis for axis in found if axis.column.startswith(FIELD)])
-    return tuple(_told_apart([*machines, *found]))
+    return tuple(_with_short_labels([*machines, *found]))
 
 
 def axis_of(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> StudyAxis:
@@ -251,7 +247,7 @@ def _machines(rows: Sequence[Record], fields: Sequence[StudyAxis]) -> list[Study
     return [StudyAxis(named, "machine", "", found, "nominal")] if len(found) > 1 else []
 
 
-def _told_apart(found: Sequence[StudyAxis]) -> list[StudyAxis]:
+def _with_short_labels(found: Sequence[StudyAxis]) -> list[StudyAxis]:
     """With short labels: of a field its last words, as many as no other axis has."""
     made = []
     for axis in found:
@@ -276,7 +272,7 @@ def _label_words(axis: StudyAxis) -> list[str]:
 # What every row's machine and network have in the columns that a study varies.
 
 
-def completed(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] = COLUMNS) -> Frame:
+def with_swept(frame: Frame, archs: Iterable[Arch], columns: tuple[Column, ...] = COLUMNS) -> Frame:
     """`frame` with the value of each row's machine in every column `arch.<field>`, of each row's
     network in `dim.<dimension>`, and with columns `model.<option>` for options in which some
     network of the zoo differs. What a machine or a network does not have stays missing."""

@@ -76,7 +76,7 @@ class Verdict:
 
 def verdict(row: Row) -> Verdict:
     """What holds up the run, or the estimate, in `row` of the frame of points; beside estimates
-    (`like_with_like`) a loss that they do not know is none, but the bound."""
+    (`comparable`) a loss that they do not know is none, but the bound."""
     held, bound = row.get("held_by"), row.get("bound_by")
     known = [each for each in (held, bound) if isinstance(each, str) and each in LIMITS]
     cause = next((each for each in known if each in row or each == bound), "")
@@ -90,7 +90,7 @@ _FEW = 3
 """Networks each of which has a verdict of its own in a sentence."""
 
 
-def named_verdicts(found: Sequence[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
+def main_verdicts(found: Sequence[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
     """Networks and what holds a machine up on them, that a sentence names: a few, else the first;
     not those of which nothing is known."""
     return [pair for pair in found[: len(found) if len(found) <= _FEW else 1] if pair[1].cause]
@@ -99,19 +99,19 @@ def named_verdicts(found: Sequence[tuple[str, Verdict]]) -> list[tuple[str, Verd
 # Where a network's working set lies on a machine, and how much of it each memory there holds.
 
 
-def holder(arch: Arch) -> str:
+def activation_memory(arch: Arch) -> str:
     """The memory on chip that holds what passes between layers."""
     return "shared" if "shared" in arch.memories.srams() else "local"
 
 
-def part_of(working_set: float, arch: Arch) -> float:
+def working_set_in(working_set: float, arch: Arch) -> float:
     """Bytes of the working set in each memory of that kind; NaN of NaN."""
-    return working_set / arch.instances(holder(arch))
+    return working_set / arch.instances(activation_memory(arch))
 
 
 # What is known of a change of a machine before anybody compiles for the changed one.
 
-SIMULATED, ANEW, AT_MOST = "simulated", "compiled anew", "at most"
+SIMULATED, RECOMPILED, AT_MOST = "simulated", "compiled anew", "at most"
 DETAIL = "tried"
 """Name among the details of an outcome."""
 
@@ -127,12 +127,12 @@ class TriedChange:
     rests_on: str = ""
 
 
-def key_of(fields: Mapping[str, Any]) -> str:
+def change_key(fields: Mapping[str, Any]) -> str:
     """`fields` as what a change is looked up by."""
     return json.dumps(fields, sort_keys=True)
 
 
 def tried_changes(details: Mapping[str, Any]) -> dict[str, TriedChange]:
-    """What is in details, by `key_of`."""
+    """What is in details, by `change_key`."""
     found = [TriedChange(**each) for each in details.get(DETAIL, ())]
-    return {key_of(each.fields): each for each in found}
+    return {change_key(each.fields): each for each in found}

@@ -42,7 +42,7 @@ from simmodel.verify.overlap import accesses
 # What one command says: its control words by name, and how loops around it change them.
 
 
-def named_words(command: Instruction, addresses: Mapping[str, int] | None = None) -> Any:
+def control_fields(command: Instruction, addresses: Mapping[str, int] | None = None) -> Any:
     """Field -> value, as JSON holds it; of operands a mapping as well.
 
     `addresses`: of operands by their field, in one turn of the loops; default: in the first.
@@ -52,7 +52,7 @@ def named_words(command: Instruction, addresses: Mapping[str, int] | None = None
     return {n: _json_value(v, known.get(n)) for n, v in values.items() if n not in APART}
 
 
-def steps(command: Instruction) -> dict[str, Any]:
+def address_steps(command: Instruction) -> dict[str, Any]:
     """Operand -> bytes that each loop around it adds to its address with every turn, by the loop's
     name; `ring` has what turns between slots."""
     found = {}
@@ -103,7 +103,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass
-class _Painted:
+class _LastWriters:
     """Who wrote the bytes of one memory last; -1: nobody."""
 
     starts: list[int] = field(default_factory=lambda: [0])
@@ -125,11 +125,11 @@ class _Painted:
         return {owner for owner in self.owners[first:last] if owner >= 0}
 
 
-def producers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
+def last_writers(line: Timeline, arch: Arch, start: Ints, end: Ints) -> Ints:
     """For each occurrence, the one whose write of what it reads ended last; -1: it reads nothing
     that was written in the run. `start` and `end` are those of each occurrence, in cycles."""
     table = accesses(line, arch)
-    memories = [_Painted() for _ in table.places]
+    memories = [_LastWriters() for _ in table.places]
     found, ends = np.full(len(line.site), -1, np.int64), [*end.tolist(), -1]
     time = np.where(table.write, end[table.occurrence], start[table.occurrence])
     claims = np.array([isinstance(site.instruction, Claim) for site in line.sites], np.bool_)
@@ -150,7 +150,7 @@ _Alike = tuple[tuple[int, str], int, str]
 """Queue, kind of tile, opcode: what commands have in common whose order tells their tiles."""
 
 
-class TooMany(ValueError):
+class TooManyCommands(ValueError):
     """More commands than were asked for."""
 
 
@@ -168,12 +168,12 @@ def commands_frame(
         whole: what `program` was made of for lengths of its own; None: it was not.
 
     Raises:
-        TooMany: the loops stand for more than `limit` commands.
+        TooManyCommands: the loops stand for more than `limit` commands.
     """
     listing = _Listing(program, arch, trace, whole or program)
     if expand and listing.issued > limit:
         said = f"{program.name} has {listing.issued:,} commands, more than the limit of {limit:,}"
-        raise TooMany(f"{said}: keep the loops, or give a higher limit")
+        raise TooManyCommands(f"{said}: keep the loops, or give a higher limit")
     return typed_frame(list(listing.turns() if expand else listing.sites()), COMMAND_COLUMNS)
 
 
@@ -211,7 +211,7 @@ class _Listing:
         where = occurrences_of(self.line, spans)
         start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
         start[where], end[where] = spans.start, spans.end
-        made = producers(self.line, arch, start, end)
+        made = last_writers(self.line, arch, start, end)
         return _Run(start, end, made, np.where(made >= 0, start - end[made], -1))
 
     def _positions(self) -> Ints:
@@ -251,8 +251,8 @@ class _Listing:
                 **self._command_row(site, first),
                 "times": len(found) * site.times,
                 "loops": " ".join(f"{name}*{count}" for name, count in loops) or None,
-                "words": _json(named_words(site.instruction)),
-                "steps": _json(steps(site.instruction)),
+                "words": _json(control_fields(site.instruction)),
+                "steps": _json(address_steps(site.instruction)),
                 **self._timed(first, found, lambda one: int(self.line.site[one])),
             }
 
@@ -275,7 +275,7 @@ class _Listing:
                 words = {name: int(found[at]) for name, found in known[site_number]}
                 yield {
                     **told, "position": int(self.position[one]) + turn, "times": 1,
-                    "words": _json(named_words(site.instruction, words)), **timed,
+                    "words": _json(control_fields(site.instruction, words)), **timed,
                 }  # fmt: skip
 
     def _command_row(self, site: Site, one: int) -> Row:

@@ -108,14 +108,14 @@ def is_estimated(frame: Frame) -> bool:
     return bool((frame["status"] == ESTIMATED).any())
 
 
-def runs(frame: Frame) -> Frame:
+def simulated(frame: Frame) -> Frame:
     """The points that were not just estimated."""
     return frame[frame["status"] != ESTIMATED] if is_estimated(frame) else frame
 
 
-def like_with_like(frame: Frame) -> Frame:
+def comparable(frame: Frame) -> Frame:
     """`frame` as its points are compared: where some are estimated, with the estimate of every
-    point, and without figures that runs alone have. `run_of` says what a run gave."""
+    point, and without figures that runs alone have. `run_figures` says what a run gave."""
     guessed = frame["status"] == ESTIMATED
     if not guessed.any():
         return frame
@@ -141,8 +141,8 @@ def like_with_like(frame: Frame) -> Frame:
     return made
 
 
-def by_merit(frame: Frame, name: str, rising: bool = True) -> Frame:
-    """The rows of a frame of `like_with_like` in order of a column; where that is equal those that
+def ranked_by(frame: Frame, name: str, rising: bool = True) -> Frame:
+    """The rows of a frame of `comparable` in order of a column; where that is equal those that
     ran first, by what their runs gave."""
     keys = frame[["status", name]].set_axis(["status", "value"], axis=1)
     keys["run"] = frame.get(f"{_RAN}{name}")
@@ -153,8 +153,8 @@ def by_merit(frame: Frame, name: str, rising: bool = True) -> Frame:
     return frame.loc[order.index]
 
 
-def run_of(row: Record) -> Record | None:
-    """A row of `like_with_like` with the figures of its run; None where it was only estimated, or
+def run_figures(row: Record) -> Record | None:
+    """A row of `comparable` with the figures of its run; None where it was only estimated, or
     nothing was."""
     if missing(row.get(f"{_RAN}latency_ms")):
         return None

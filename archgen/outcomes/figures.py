@@ -120,7 +120,7 @@ _QUANTITIES: tuple[Mapping[str, float], ...] = (
 """Units of one quantity each, by size."""
 
 
-def interchangeable(unit: str) -> Mapping[str, float]:
+def unit_factors(unit: str) -> Mapping[str, float]:
     """`unit` first, then the others of its quantity; how many of `unit` each of them is."""
     sizes = next((known for known in _QUANTITIES if unit in known), {unit: 1.0})
     return {unit: 1.0} | {name: size / sizes[unit] for name, size in sizes.items()}
@@ -132,7 +132,7 @@ def split_condition(text: str) -> tuple[str, str, str] | None:
     return (form[1], form[2], form[3]) if form is not None and form[3] else None
 
 
-def amount(text: str, name: str, unit: str, per: float = 1.0) -> float:
+def parse_amount(text: str, name: str, unit: str, per: float = 1.0) -> float:
     """What `text` says of the column `name`, as the column holds it: where it is read in `unit`,
     `per` of what it holds is one. A bare number is what it holds.
 
@@ -146,7 +146,7 @@ def amount(text: str, name: str, unit: str, per: float = 1.0) -> float:
         return number / 100
     if in_bytes and given:
         return float(parse_bytes(text))
-    units = interchangeable(unit)
+    units = unit_factors(unit)
     if given and given not in units:
         own = f"in {unit}" if unit else "a plain number"
         raise ValueError(f"{name} is {own}, not {given!r}{guess(given, units)}")

@@ -71,7 +71,7 @@ def read_table(content: bytes | Path) -> Frame:
     return pd.read_parquet(BytesIO(content) if isinstance(content, bytes) else content)
 
 
-def identified(frame: Frame, row: Row, columns: tuple[Column, ...]) -> Frame:
+def with_identity(frame: Frame, row: Row, columns: tuple[Column, ...]) -> Frame:
     """`frame` with the values of `row` in front of each of its rows."""
     # Arrays rather than frames joined: this is done for each point, and pandas' joins cost more
     # than the run of a small network.
@@ -185,13 +185,13 @@ def sizes(row: Record) -> dict[str, int]:
     return {name.removeprefix(DIMENSION): size for name, size in known.items()}
 
 
-def spans(row: Record) -> dict[str, str]:
+def length_ranges(row: Record) -> dict[str, str]:
     """The ranges that the row's program takes, by the name of the dimension."""
     held = {name.removeprefix(BUCKET): row[name] for name in row if name.startswith(BUCKET)}
     return {name: str(span) for name, span in held.items() if not missing(span)}
 
 
-def varied(rows: Sequence[Record]) -> list[str]:
+def varying_schedule_columns(rows: Sequence[Record]) -> list[str]:
     """The columns about schedules in which `rows` differ."""
     names = dict.fromkeys(name for row in rows for name in row)
     chosen = [n for n in names if n in DEFAULT.columns or n.startswith((BUCKET, "pass."))]

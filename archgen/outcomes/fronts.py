@@ -19,7 +19,7 @@ def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
-def front(costs: Costs) -> list[int]:
+def pareto_front(costs: Costs) -> list[int]:
     """Indices of the costs that no other dominates, in their order; of equal ones all."""
     if not costs:
         return []
@@ -33,19 +33,19 @@ def front(costs: Costs) -> list[int]:
     return np.flatnonzero(kept[places.ravel()]).tolist()
 
 
-def ranks(costs: Costs) -> list[int]:
+def pareto_ranks(costs: Costs) -> list[int]:
     """For each cost its front: 0 for those that nothing dominates, 1 for the front of the rest."""
     found = [0] * len(costs)
     left, rank = list(range(len(costs))), 0
     while left:
-        best = {left[place] for place in front([costs[index] for index in left])}
+        best = {left[place] for place in pareto_front([costs[index] for index in left])}
         for index in best:
             found[index] = rank
         left, rank = [index for index in left if index not in best], rank + 1
     return found
 
 
-def spread(costs: Costs) -> list[float]:
+def crowding_distances(costs: Costs) -> list[float]:
     """How lonely each cost is among the others: the distance between its neighbours in every
     direction, as a share of the whole; infinite at the ends."""
     found = np.zeros(len(costs))
@@ -66,20 +66,16 @@ _LEAST = 1e-12
 """What costs nothing has a logarithm all the same."""
 
 
-def covering(costs: Costs, count: int, close: float) -> list[tuple[int, str]]:
-    """Indices of `count` of the costs, the most telling first, each with why.
-
-    Args:
-        costs: a time, then what is known exactly, none below 0. Of equal ones the first counts.
-        count: how many are taken, where there are as many.
-        close: the share by which times may differ that are as good as equal.
-    """
+def representatives(costs: Costs, count: int, close: float) -> list[tuple[int, str]]:
+    """Indices of at most `count` of the costs, the most telling first, each with why: a time, then
+    what is known exactly, none below 0; of equal ones the first counts. `close` is the share by
+    which times may differ that are as good as equal."""
     if not costs or count < 1:
         return []
     first = min(range(len(costs)), key=lambda index: tuple(costs[index]))
     along = _farthest_first(costs, first, plateaus(costs, close))
     rest = [index for index in range(len(costs)) if index not in {first, *along}]
-    order = dict(zip(rest, ranks([costs[index] for index in rest]), strict=True))
+    order = dict(zip(rest, pareto_ranks([costs[index] for index in rest]), strict=True))
     rest.sort(key=lambda index: (order[index], *costs[index]))
     return [(first, FASTEST), *((i, FRONT) for i in along), *((i, NEXT) for i in rest)][:count]
 
@@ -88,14 +84,14 @@ def plateaus(costs: Costs, close: float) -> list[int]:
     """Indices of the cheapest of each plateau of the front, in the order of times: a plateau begins
     with the fastest that is in none, and ends where times are longer than its own by `close`."""
     found: list[list[int]] = []
-    for index in sorted(front(costs), key=lambda index: tuple(costs[index])):
+    for index in sorted(pareto_front(costs), key=lambda index: tuple(costs[index])):
         if not found or costs[index][0] > costs[found[-1][0]][0] * (1 + close):
             found.append([])
         found[-1].append(index)
     cheapest = []
     for own in found:
         others = [costs[index][1:] for index in own]
-        firsts = {tuple(others[place]): place for place in reversed(front(others))}
+        firsts = {tuple(others[place]): place for place in reversed(pareto_front(others))}
         cheapest += [own[place] for place in sorted(firsts.values())]
     return cheapest
 
@@ -121,13 +117,8 @@ CLOSE = 0.05
 
 
 def knee(values: Sequence[float], more: bool = False) -> int | None:
-    """Index of the knee of a curve whose `values` belong to ascending amounts of something, of a
-    delay to ever shorter ones.
-
-    Args:
-        values: positive; of less than three nothing can be said.
-        more: whether more of them is better.
-    """
+    """Index of the knee of a curve of positive `values` that belong to ascending amounts (of a
+    delay: to ever shorter ones); None of less than three. `more`: more of them is better."""
     if len(values) < 3 or min(values) <= 0:
         return None
     for index, value in enumerate(values[:-1]):

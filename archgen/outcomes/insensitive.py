@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from archgen.outcomes.axes import Slice, StudyAxis, axes, slices
 from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.columns import LIMITS, STALLS
-from archgen.outcomes.estimated import has_figures, is_estimated, like_with_like
+from archgen.outcomes.estimated import comparable, has_figures, is_estimated
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.outcomes.points import FIELD
 from simmodel.arch.record import Arch
@@ -53,7 +53,7 @@ class _Flat:
 def flat_notes(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
     """A sentence for each few fields that are swept in vain; `archs` are machines by name."""
     every, guessed = axes(frame, archs), is_estimated(frame)
-    known = [row for row in records(like_with_like(frame)) if has_figures(row)]
+    known = [row for row in records(comparable(frame)) if has_figures(row)]
     rows = [row for row in known if not is_wrong(row)]
     found: dict[tuple[str, str], list[_Flat]] = {}
     for axis in every:

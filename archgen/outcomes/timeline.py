@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.outcomes.frame import identified, table_bytes
+from archgen.outcomes.frame import table_bytes, with_identity
 from archgen.outcomes.points import Row
 from simmodel.arch.memories import Memory
 from simmodel.arch.record import Arch
@@ -38,8 +38,8 @@ def tables(trace: Trace, program: Program, arch: Arch, identity: Row) -> dict[st
     """Both frames as Parquet, with the columns of `identity`; none for a run without its trace."""
     if trace.spans is None:
         return {}
-    spans = identified(spans_table(trace, program), identity, SPAN_COLUMNS)
-    levels = identified(levels_table(trace, program, arch), identity, LEVEL_COLUMNS)
+    spans = with_identity(spans_table(trace, program), identity, SPAN_COLUMNS)
+    levels = with_identity(levels_table(trace, program, arch), identity, LEVEL_COLUMNS)
     return {"spans": table_bytes(spans), "levels": table_bytes(levels)}
 
 
@@ -188,7 +188,7 @@ def spread(start: Counts, end: Counts, amount: Counts, cycles: int, length: int)
     return means
 
 
-def running(trace: Trace, steps: Sequence[int]) -> dict[int, tuple[int, int]]:
+def group_spans(trace: Trace, steps: Sequence[int]) -> dict[int, tuple[int, int]]:
     """First and last cycle of each of `steps` (groups); one without instructions passes when those
     before it have ended."""
     ends: dict[int, tuple[int, int]] = {}
@@ -209,7 +209,7 @@ def occupancy(trace: Trace, buffers: Sequence[Buffer], length: int) -> Values:
     values = np.zeros(bins)
     changes = taken(buffers)
     level = 0
-    for step, (first, last) in running(trace, list(changes)).items():
+    for step, (first, last) in group_spans(trace, list(changes)).items():
         level = changes.get(step, level)
         low = min(first // length, bins - 1)
         high = max(low + 1, -(-last // length))

@@ -15,11 +15,11 @@ from matplotlib.patches import Patch
 
 import archgen.plots.style as style
 from archgen.outcomes.columns import MORE_IS_BETTER
-from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
+from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_figures
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
-from archgen.plots.findings import best_of, points_with_labels, saying
+from archgen.plots.findings import best_of, points_with_labels, titled
 from archgen.plots.panels import NONE, Panel, bar_figure, panel_figure, write_at_edge, write_instead
-from archgen.plots.style import filled, keys, legend, logarithmic, shown
+from archgen.plots.style import filled, legend, logarithmic, number_text, patches
 from simmodel.arch.record import Arch
 
 _LOG_FROM = 30.0
@@ -60,13 +60,13 @@ def _bounded_bars(
     what, unit, best = words
     more, points = column in MORE_IS_BETTER, points_with_labels(frame, archs)
     finding = best_of(points, lambda row: number(row, column), unit, best, more)
-    figure, panels = bar_figure(frame, archs, saying(what, finding), x)
+    figure, panels = bar_figure(frame, archs, titled(what, finding), x)
     for axes, panel in panels:
         done = [(place, row) for place, row in panel if has_figures(row)]
         ends = [number(row, column) for _, row in done]
         ends += [bound(row) for _, row in done]
         ends += [number(row, "latency_high_ms") for _, row in done if column == "latency_ms"]
-        ends += [number(run, column) for _, row in done if (run := run_of(row)) is not None]
+        ends += [number(run, column) for _, row in done if (run := run_figures(row)) is not None]
         _value_axis(axes, [end for end in ends if end >= 0])
         for place, row in done:
             if math.isnan(number(row, column)):
@@ -79,7 +79,7 @@ def _bounded_bars(
     handles: list[Any] = [right, Line2D([], [], label="roofline bound", **_BOUND)]
     if is_estimated(frame):
         guessed = Patch(label="estimated", **_GUESSED)
-        handles = [guessed, right] if any(map(run_of, rows)) else [guessed]
+        handles = [guessed, right] if any(map(run_figures, rows)) else [guessed]
     if ranged and frame["latency_high_ms"].notna().any():
         handles += [Line2D([], [], label="range of what is assumed", color=style.ORANGE)]
     handles += [Patch(label="wrong outputs", **_WRONG)] if any(map(is_wrong, rows)) else []
@@ -99,7 +99,7 @@ def _value_axis(axes: Axes, ends: Sequence[float]) -> None:
 
 
 def _draw_bar(axes: Axes, place: int, row: Record, column: str, bound: float) -> None:
-    value, run = number(row, column), run_of(row)
+    value, run = number(row, column), run_figures(row)
     certain = _WRONG if is_wrong(row) else _RIGHT
     guessed = run is not None or row["status"] == ESTIMATED
     axes.barh(place, value, height=0.66, **(_GUESSED if guessed else certain))
@@ -107,10 +107,10 @@ def _draw_bar(axes: Axes, place: int, row: Record, column: str, bound: float) ->
     low, high = number(row, "latency_low_ms"), number(row, "latency_high_ms")
     if column == "latency_ms" and low < high:
         axes.errorbar(value, place, xerr=[[value - low], [high - value]], **_ASSUMED)
-    text = shown(value)
+    text = number_text(value)
     if run is not None:
         axes.barh(place, number(run, column), height=0.22, **certain)
-        text = f"{text}\nrun {shown(number(run, column))}"
+        text = f"{text}\nrun {number_text(number(run, column))}"
     write_at_edge(axes, place, text)
 
 
@@ -140,7 +140,7 @@ def tornado_figure(frame: Frame) -> Figure:
     axes.set_xlim(-175 * reach, 175 * reach)
     for place, row in panel:
         _draw_changes(axes, place, row)
-    legend(figure, keys({"at the low value": style.BLUE, "at the high value": style.ORANGE}))
+    legend(figure, patches({"at the low value": style.BLUE, "at the high value": style.ORANGE}))
     return figure
 
 

@@ -14,7 +14,7 @@ from archgen.outcomes.bottleneck import verdict
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, grouped, is_wrong, number, records
 from archgen.plots.panels import row_labels
-from archgen.plots.style import shown
+from archgen.plots.style import number_text
 from simmodel.arch.record import Arch
 
 _LETTERS = 40
@@ -55,7 +55,7 @@ def best_of(
         return ""
     if len(ends) > 1 and not any(rest for _, *rest in ends):
         values = [value for (_, value), *_ in ends]
-        low, high = shown(min(values)), shown(max(values))
+        low, high = number_text(min(values)), number_text(max(values))
         return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
     if len(ends) > 1:
         firsts = [first for (first, _), *_ in ends]
@@ -63,11 +63,11 @@ def best_of(
         return f"{most} {word} for {firsts.count(most)} of {len(ends)} networks"
     (first, value), *rest = ends[0]
     if not rest:
-        return f"{shown(value)} {unit}"
+        return f"{number_text(value)} {unit}"
     second, other = rest[0]
     ratio = other / value
     if abs(ratio - 1) < _EQUAL:
-        return f"{first} and {second}, {shown(value)} {unit}"
+        return f"{first} and {second}, {number_text(value)} {unit}"
     apart = f"{100 * abs(ratio - 1):.0f} % {'more' if ratio > 1 else 'less'}"
     return (
         f"{first} {word}, {second} {f'{ratio:.2g} times as much' if ratio >= _FEW_TIMES else apart}"
@@ -87,7 +87,7 @@ def largest_part(rows: Sequence[Record], parts: Mapping[str, str]) -> str:
     return f"{parts[first]} is {100 * sums[first]:.0f} % of all" if sums.get(first) else ""
 
 
-def what_holds(points: Sequence[tuple[str, Record]]) -> str:
+def bottlenecks(points: Sequence[tuple[str, Record]]) -> str:
     """What holds up the one point, or most of several: the verdict that tables have."""
     runs = [row for _, row in points if row["status"] == "ok"]
     verdicts = [each for each in map(verdict, runs) if each.cause]
@@ -103,7 +103,7 @@ def what_holds(points: Sequence[tuple[str, Record]]) -> str:
     return f"{words.count(most)} of {len(words)} points by {most}" if words else ""
 
 
-def extent(points: Sequence[tuple[str, Record]], of: Measure, unit: str, what: str) -> str:
+def extremes(points: Sequence[tuple[str, Record]], of: Measure, unit: str, what: str) -> str:
     """`edge reaches 62 % of its roof, cloud 21 %`: `what` with the most of all, and the least."""
     ranked = sorted(((of(row), name) for name, row in points if of(row) > 0), reverse=True)
     if not ranked:
@@ -114,6 +114,6 @@ def extent(points: Sequence[tuple[str, Record]], of: Measure, unit: str, what: s
     return f"{first} {what.format(most)}" + (f", {last} {least}" if last != first else "")
 
 
-def saying(what: str, finding: str) -> str:
+def titled(what: str, finding: str) -> str:
     """A title: what is drawn, and what it found."""
     return f"{what}: {finding}" if finding else what

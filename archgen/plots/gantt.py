@@ -50,7 +50,7 @@ def gantt_figure(spans: Frame, archs: Mapping[str, Arch]) -> Figure:
     busiest = _busiest(spans, lanes, end)
     title(figure, f"Engines over time: {busiest}; {text}, {end / arch.clock * 1e3:.4g} ms{left}")
     parts = stretches(records(spans[["group", "start_cycle", "end_cycle"]].dropna()))
-    _rule(ruler, parts, end)
+    _draw_group_ruler(ruler, parts, end)
     _draw_lanes(axes, spans, lanes, arch, end)
     for part in parts:
         axes.axvline(part.end, color=style.GREY, alpha=0.5, lw=0.7, zorder=0)
@@ -84,7 +84,7 @@ def _lanes(spans: Frame, arch: Arch) -> tuple[list[Lane], int]:
     return drawn, len(ends) - len(first)
 
 
-def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
+def _draw_group_ruler(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
     axes.set_ylim(0, 1)
     axes.set_yticks([0.5], ["group"])
     axes.grid(visible=False)

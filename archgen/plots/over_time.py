@@ -22,7 +22,7 @@ import archgen.plots.style as style
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.points import BUCKET, DIMENSION
-from archgen.plots.style import legend, say, title
+from archgen.plots.style import legend, placeholder, title
 from archgen.scheduling import DEFAULT
 from simmodel.arch.memories import Memory
 from simmodel.arch.record import Arch
@@ -42,7 +42,7 @@ class Stretch:
     end: int
 
 
-def identity(frame: Frame) -> list[str]:
+def point_columns(frame: Frame) -> list[str]:
     """The columns of `frame` that say which point a row belongs to."""
     swept = (DIMENSION, BUCKET, "arch.", "pass.")
     return [name for name in map(str, frame) if name in _POINT or name.startswith(swept)]
@@ -52,7 +52,7 @@ def split_points(frame: Frame) -> list[Frame]:
     """The rows of each point, in order of appearance."""
     if frame.empty:
         return []
-    return [own for _, own in frame.groupby(identity(frame), sort=False, dropna=False)]
+    return [own for _, own in frame.groupby(point_columns(frame), sort=False, dropna=False)]
 
 
 def point_and_machine(frame: Frame, archs: Mapping[str, Arch]) -> tuple[str, Arch]:
@@ -98,7 +98,7 @@ def _rows_figure(text: str, heights: Sequence[float], missing: str) -> tuple[Fig
     grid = figure.subplots(len(sizes), 1, squeeze=False, height_ratios=sizes).ravel().tolist()
     title(figure, text)
     if not heights:
-        say(grid[0], missing)
+        placeholder(grid[0], missing)
     return figure, grid[: len(heights)]
 
 

@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 from archgen.outcomes import axes as study_axes
 from archgen.outcomes.axes import MACHINE, StudyAxis, Value, workload
 from archgen.outcomes.estimated import has_figures
-from archgen.outcomes.frame import Frame, Record, records, varied
+from archgen.outcomes.frame import Frame, Record, records, varying_schedule_columns
 from archgen.outcomes.points import DIMENSION, OPTION
-from archgen.plots.style import INK, LETTER, MUTED, PAPER, folded, title
+from archgen.plots.style import INK, LETTER, MUTED, PAPER, title, wrapped
 from simmodel.arch.record import Arch
 
 NONE: Mapping[str, Arch] = MappingProxyType({})
@@ -62,7 +62,7 @@ def row_labels(
 ) -> tuple[list[str], str]:
     """What to call each of `rows` of `frame`, and what the words of that are: by what was swept
     where `archs` (machines by name) tell that and it tells rows apart, else by machine."""
-    names = ["arch", *(["dtype"] if several_types(rows) else []), *varied(rows)]
+    names = ["arch", *(["dtype"] if several_types(rows) else []), *varying_schedule_columns(rows)]
     labels = [" ".join(str(row[name]) for name in names) for row in rows]
     swept = swept_fields(frame, archs)
     values = field_labels(rows, swept)
@@ -130,7 +130,7 @@ def panel_figure(
     columns = min(len(panels), 3 if len(panels) != 4 else 2)
     rows = math.ceil(len(panels) / columns)
     longest = max(len(panel.labels) for panel in panels)
-    labels = {label: folded(label, _LABEL_LETTERS) for panel in panels for label in panel.labels}
+    labels = {label: wrapped(label, _LABEL_LETTERS) for panel in panels for label in panel.labels}
     letters = min(_LABEL_LETTERS, max(map(len, labels)))
     size = (
         max(6.4, (_AXES_WIDTH + LETTER * letters) * columns),
@@ -138,11 +138,11 @@ def panel_figure(
     )
     figure, grid = _grid(len(panels), columns, size, text)
     for axes, panel in zip(grid, panels, strict=True):
-        axes.set(title=folded(panel.title, TITLE_LETTERS), xlabel=x)
+        axes.set(title=wrapped(panel.title, TITLE_LETTERS), xlabel=x)
         name_rows(axes, [labels[each] for each in panel.labels], 2)
     if panels[0].legend:
         height = int(rows * row_height * max(longest, 2) / LETTER)
-        words = folded(panels[0].legend, max(TITLE_LETTERS, height))
+        words = wrapped(panels[0].legend, max(TITLE_LETTERS, height))
         figure.supylabel(words, color=MUTED, fontsize=8)
     return figure, list(zip(grid, panels, strict=True))
 

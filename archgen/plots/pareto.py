@@ -11,14 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import archgen.plots.panels as panels
+import archgen.plots.style as style
 from archgen.outcomes import fronts
 from archgen.outcomes.axes import workload
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
-from archgen.outcomes.estimated import has_figures, run_of
+from archgen.outcomes.estimated import has_figures, run_figures
 from archgen.outcomes.frame import Frame, Record, grouped, number, records
-from archgen.plots.findings import saying
+from archgen.plots.findings import titled
 from archgen.plots.panels import refusal, row_labels, square_figure, write_names
-from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, folded, legend, logarithmic, say, title
+from archgen.plots.style import BLUE, GREY, RUN, SETTINGS, legend, logarithmic, title
 from simmodel.arch.record import Arch
 
 _LOG_FROM = 30.0
@@ -58,7 +59,7 @@ def pareto_figure(
     fronts_of = []
     for axes, (load, own) in zip(grid, loads.items(), strict=True):
         axes.set(
-            title=folded(load, panels.TITLE_LETTERS), xlabel=_axis_label(x, x in better),
+            title=style.wrapped(load, panels.TITLE_LETTERS), xlabel=_axis_label(x, x in better),
             ylabel=_axis_label(y, y in better),
         )  # fmt: skip
         fronts_of.append(_draw_points(axes, own, (x, y), (x in better, y in better)))
@@ -68,8 +69,8 @@ def pareto_figure(
     ]
     on = sum(len({name for _, name in own}) for own in fronts_of)
     along = f"{on} of {len(rows)} points on the front{'s' if len(loads) > 1 else ''}"
-    title(figure, saying(what, along if on else ""))
-    if any(run_of(row) for row in rows):
+    title(figure, titled(what, along if on else ""))
+    if any(run_figures(row) for row in rows):
         handles.append(Line2D([], [], **RUN, color=BLUE, label="run in full"))
     most = max(map(len, fronts_of), default=0)
     numbered = most > _MOST_NAMES or max(map(len, loads.values()), default=0) > _MOST_DOTS
@@ -87,14 +88,14 @@ def pareto_figure(
     return figure
 
 
-def front(points: Sequence[Place], more: tuple[bool, bool] = (False, False)) -> list[int]:
+def front_places(points: Sequence[Place], more: tuple[bool, bool] = (False, False)) -> list[int]:
     """Indices of the points that no other dominates, in order of their first coordinate.
 
     `more`: in which coordinates more is better. Of equal points all are kept.
     """
     signs = [-1.0 if each else 1.0 for each in more]
     costs = [(signs[0] * a, signs[1] * b) for a, b in points]
-    return sorted(fronts.front(costs), key=lambda index: points[index])
+    return sorted(fronts.pareto_front(costs), key=lambda index: points[index])
 
 
 def _words(name: str) -> str:
@@ -117,22 +118,22 @@ def _draw_points(
     x, y = columns
     drawn = [row for row in rows if not math.isnan(number(row, x) + number(row, y))]
     if left_out := _left_out(rows, columns):
-        axes.set_xlabel(f"{axes.get_xlabel()}\n{folded(f'not shown: {left_out}', _LETTERS)}")
+        axes.set_xlabel(f"{axes.get_xlabel()}\n{style.wrapped(f'not shown: {left_out}', _LETTERS)}")
     if not drawn:
-        say(axes, folded(f"no point has a result: {left_out}", _LETTERS))
+        style.placeholder(axes, style.wrapped(f"no point has a result: {left_out}", _LETTERS))
         return []
     places = [(number(row, x), number(row, y)) for row in drawn]
     axes.margins(0.18)  # room for names
     for side, values in zip("xy", _sides(places), strict=True):
         if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
             logarithmic(axes, side)
-    best = front(places, more)
+    best = front_places(places, more)
     ordered = [places[index] for index in best]
     rest = [place for index, place in enumerate(places) if index not in best]
     step = "steps-pre" if more[0] else "steps-post"  # corners are the worse of both neighbours
     axes.plot(*_sides(rest), "o", color=GREY, ms=5, mec="white", mew=0.6)
     axes.plot(*_sides(ordered), "o-", color=BLUE, lw=1.2, ms=6.5, mec="white", drawstyle=step)
-    for place, own in zip(places, map(run_of, drawn), strict=True):
+    for place, own in zip(places, map(run_figures, drawn), strict=True):
         if own is not None:
             run = number(own, x), number(own, y)
             axes.plot(*_sides([place, run]), "-", color=BLUE, lw=0.7)

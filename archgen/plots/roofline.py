@@ -17,9 +17,9 @@ import archgen.plots.style as style
 from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
 from archgen.outcomes.figures import DRAM, far_memory, figure_of
 from archgen.outcomes.frame import Frame, Record, grouped, missing, number, records
-from archgen.plots.findings import extent, points_with_labels, saying
+from archgen.plots.findings import extremes, points_with_labels, titled
 from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
-from archgen.plots.style import folded, legend, logarithmic
+from archgen.plots.style import legend, logarithmic, wrapped
 from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.record import Arch
 
@@ -51,11 +51,11 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     loads = dict.fromkeys(workload(row, every) for row in rows)
     looks = zip(loads, cycle(style.CYCLE), cycle(style.MARKERS))
     marks = {load: (colour, marker) for load, colour, marker in looks}
-    reached = extent(
+    reached = extremes(
         points_with_labels(frame, archs), lambda row: 100 * number(row, "efficiency"), " %",
         "is at {} of its roof",
     )  # fmt: skip
-    figure, grid = square_figure(len(families), saying("Roofline", reached))
+    figure, grid = square_figure(len(families), titled("Roofline", reached))
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
     ran = [row for row in rows if row["status"] == "ok" and row["macs"]]
@@ -66,7 +66,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     for panel, (family, own) in zip(grid, families.items(), strict=True):
         machines = {str(row["arch"]): archs[str(row["arch"])] for row in own}
         text = f"{family}: {len(machines)} machines" if len(machines) > 1 else next(iter(machines))
-        panel.set_title(folded(text, panels.TITLE_LETTERS * (1 if len(families) > 1 else 2)))
+        panel.set_title(wrapped(text, panels.TITLE_LETTERS * (1 if len(families) > 1 else 2)))
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, marks, every)
         names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
@@ -102,7 +102,7 @@ def _draw_points(
         load, edge = workload(row, every), panel.get_xlim()[1]
         if row["status"] != "ok" or not row["macs"]:
             name = load if alone else f"{load} on {row['arch']}"
-            refused.append(folded(name, panels.TITLE_LETTERS))
+            refused.append(wrapped(name, panels.TITLE_LETTERS))
             continue
         moved = figure_of(row, DRAM)
         intensity = row["macs"] / moved if moved else edge

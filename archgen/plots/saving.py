@@ -23,14 +23,14 @@ from matplotlib.figure import Figure
 import archgen.plots.over_time as over_time
 import archgen.plots.stacked as stacked
 from archgen.outcomes.axes import FAMILY, MACHINE, axes, workload
-from archgen.outcomes.estimated import by_merit, has_figures, is_estimated, like_with_like, runs
+from archgen.outcomes.estimated import comparable, has_figures, is_estimated, ranked_by, simulated
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.points import DIMENSION
 from archgen.plots.bars import latency_figure, throughput_figure, tornado_figure
 from archgen.plots.gantt import gantt_figure, utilization_figure
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
-from archgen.plots.style import NO_DATE, SALT, laid_out, title
+from archgen.plots.style import NO_DATE, SALT, title, with_final_layout
 from archgen.plots.sweeps import map_columns, map_figure, sweep_columns, sweep_figure
 from archgen.process.files import read_sealed, write_atomically, write_sealed
 from archgen.scheduling import DEFAULT
@@ -75,11 +75,11 @@ def overview_figures(frame: Frame, archs: Archs) -> Named:
     points the quickest; and those of which each point is a mark. Their layout is found, once for
     all formats that they are written in."""
     for name, figure in _overviews(frame, archs):
-        yield name, laid_out(figure, _DPI)
+        yield name, with_final_layout(figure, _DPI)
 
 
 def _overviews(frame: Frame, archs: Archs) -> Named:
-    compared, ran = like_with_like(frame), runs(frame)
+    compared, ran = comparable(frame), simulated(frame)
     mark = ": estimated" if is_estimated(frame) else ""
     yield from _extended(_sweep_figures(compared, archs), mark)
     for every, figures in ((compared, _compared_rows), (ran, _run_rows)):
@@ -108,7 +108,7 @@ def quickest(frame: Frame) -> Frame:
     their network, of equals those that ran, in the order of the study."""
     if len(frame) <= MOST_ROWS:
         return frame
-    ordered = by_merit(frame, "latency_ms")
+    ordered = ranked_by(frame, "latency_ms")
     place = ordered.groupby([workload(row) for row in records(ordered)]).cumcount()
     return frame[frame.index.isin(place.sort_values(kind="stable").index[:MOST_ROWS])]
 
@@ -167,7 +167,7 @@ def detail_figures(
 
 def point_folder(frame: Frame) -> str:
     """`edge-resnet50-b1-int8`, and everything else that tells the point of `frame` from others."""
-    values = {name: str(frame[name].iloc[0]) for name in over_time.identity(frame)}
+    values = {name: str(frame[name].iloc[0]) for name in over_time.point_columns(frame)}
     head = [values.pop(name, "") for name in ("arch", "model", "batch", "dtype")]
     head[1] = head[1].rsplit("/", 1)[-1].removesuffix(".onnx")
     head[2] = f"b{head[2]}"

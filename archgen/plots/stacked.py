@@ -16,12 +16,12 @@ from matplotlib.ticker import LogLocator, NullLocator
 import archgen.plots.findings as findings
 import archgen.plots.panels as panels
 import archgen.plots.style as style
-from archgen.outcomes.bottleneck import holder, part_of
+from archgen.outcomes.bottleneck import activation_memory, working_set_in
 from archgen.outcomes.figures import DRAM, far_memory, figure_of
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.findings import points_with_labels, saying
+from archgen.plots.findings import points_with_labels, titled
 from archgen.plots.panels import Panel, bar_figure, write_at_edge
-from archgen.plots.style import filled, keys, legend, readable_on, shown
+from archgen.plots.style import filled, legend, number_text, patches, readable_on
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 
@@ -81,7 +81,7 @@ def _time_keys(columns: Mapping[str, str], far: str = "") -> list[Any]:
     """What colours of parts of the time mean; `far` is what bytes were moved from and to."""
     starts = {"stall_": "waits: ", "work_": "", "moved_": f"{far}: "}
     names = {name: re.sub("^[a-z]+_", lambda m: starts.get(m[0], ""), name) for name in columns}
-    return [*keys({_LABELS.get(n, names[n].replace("_", " ")): c for n, c in columns.items()})]
+    return [*patches({_LABELS.get(n, names[n].replace("_", " ")): c for n, c in columns.items()})]
 
 
 def _runs(panel: Panel) -> Iterable[tuple[int, Record]]:
@@ -93,8 +93,8 @@ def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
     """Stacked bars of `matrix_busy` and every `stall_<cause>`, which add up to 1."""
     columns = {name: colour for name, colour in _ENGINES.items() if name in frame}
     points = points_with_labels(frame, archs)
-    busy = findings.extent(points, lambda row: 100 * number(row, "matrix_busy"), " %", "{} busy")
-    text = saying("Time of the matrix engines", busy)
+    busy = findings.extremes(points, lambda row: 100 * number(row, "matrix_busy"), " %", "{} busy")
+    text = titled("Time of the matrix engines", busy)
     figure, grid = bar_figure(frame, archs, text, "share of time [%]")
     for axes, panel in grid:
         axes.set_xlim(0, 100)
@@ -109,7 +109,7 @@ def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> F
     """Stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
     (`moved_<part>`) and, where there is any, flash (`flash_moved_<part>`); `of_bound` as a tick.
     Each bar adds up to the point's time."""
-    text = saying("What holds points up", findings.what_holds(points_with_labels(frame, archs)))
+    text = titled("What holds points up", findings.bottlenecks(points_with_labels(frame, archs)))
     flash = frame.columns.isin([*_FLASH]).any()
     bars = (_MATRIX, _DRAM, _FLASH) if flash else (_MATRIX, _DRAM)
     far = far_memory(archs[name] for name in frame["arch"] if name in archs)
@@ -151,7 +151,7 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
     points = points_with_labels(frame, archs)
     best = findings.best_of(points, lambda row: number(row, "energy_mj"), "mJ", "takes least")
     largest = findings.largest_part([row for _, row in points], parts)
-    text = saying("Energy", "; ".join(filter(None, (best, largest))))
+    text = titled("Energy", "; ".join(filter(None, (best, largest))))
     figure, grid = bar_figure(frame, archs, text, "energy [mJ]", 0.36)
     for axes, panel in grid:
         _draw_totals(axes, list(_runs(panel)), colours, ("energy_mj", "energy_high_mj"))
@@ -160,7 +160,7 @@ def energy_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figu
             if high > low:
                 axes.plot([low, high], [place + 0.43] * 2, "|-", color=style.INK, lw=1.2, ms=6)
     spread = Line2D([], [], color=style.INK, marker="|", ms=7, lw=1.2, label="low to high")
-    handles = keys({parts[name]: colour for name, colour in colours.items()})
+    handles = patches({parts[name]: colour for name, colour in colours.items()})
     legend(figure, [*handles, spread])
     return figure
 
@@ -177,11 +177,11 @@ def area_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> Figure
     own = [{"model": "", "batch": 1, "area_mm2": row.get("area_mm2")} for row in rows]
     pairs = list(zip(map(findings.short, panel.labels), own, strict=True))
     best = findings.best_of(pairs, lambda row: number(row, "area_mm2"), "mm²", "is smallest")
-    text = saying("Area", "; ".join(filter(None, (best, findings.largest_part(rows, parts)))))
+    text = titled("Area", "; ".join(filter(None, (best, findings.largest_part(rows, parts)))))
     x = "area, with the interface to DRAM [mm²]"
     figure, ((axes, _),) = panels.panel_figure([panel], text, x)
     _draw_totals(axes, list(panel), colours, ("area_mm2",))
-    legend(figure, keys({parts[name]: colour for name, colour in colours.items()}))
+    legend(figure, patches({parts[name]: colour for name, colour in colours.items()}))
     return figure
 
 
@@ -198,7 +198,7 @@ def _draw_totals(
             panels.write_instead(axes, place, "no value")
         else:
             draw_stack(axes, place, row, colours)
-            write_at_edge(axes, place, shown(total))
+            write_at_edge(axes, place, number_text(total))
 
 
 # What each on-chip memory has, what of it a run used, and what would hold all that is alive.
@@ -227,14 +227,15 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     machines = [archs[name].memories.srams() for name in dict.fromkeys(frame["arch"])]
     present = [role for role in style.MEMORIES if any(role in machine for machine in machines)]
     height = max(0.36, _MEMORY_BAR * max(map(len, machines)))
-    again = findings.extent(
+    again = findings.extremes(
         points_with_labels(frame, archs),
         lambda row: figure_of(row, DRAM) / (number(row, "compulsory_bytes") or math.nan),
         " ×", "moves {} the least bytes",
     )  # fmt: skip
-    figure, grid = bar_figure(frame, archs, saying("Memory on chip", again), "bytes", height)
+    figure, grid = bar_figure(frame, archs, titled("Memory on chip", again), "bytes", height)
     needs = [
-        part_of(number(row, "working_set_bytes"), archs[row["arch"]]) for row in records(frame)
+        working_set_in(number(row, "working_set_bytes"), archs[row["arch"]])
+        for row in records(frame)
     ]
     amounts = [float(memory.size) for machine in machines for memory in machine.values()]
     amounts += [need for need in needs if need > 0]
@@ -251,7 +252,7 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         Line2D([], [], **_END, label="size of one"),
         Line2D([], [], **_SET, label="working set, its part in one"),
     ]
-    legend(figure, [*keys({f"peak, {role}": style.MEMORIES[role] for role in present}), *signs])
+    legend(figure, [*patches({f"peak, {role}": style.MEMORIES[role] for role in present}), *signs])
     return figure
 
 
@@ -268,8 +269,8 @@ def _draw_memories(axes: Axes, place: int, row: Record, arch: Arch) -> None:
             bar = filled(style.MEMORIES[role])
             axes.barh(at, peak - start, left=start, height=height * 0.8, **bar)
         axes.plot([size], [at], **_END)
-        if role == holder(arch):
-            axes.plot([part_of(number(row, "working_set_bytes"), arch)], [at], **_SET)
+        if role == activation_memory(arch):
+            axes.plot([working_set_in(number(row, "working_set_bytes"), arch)], [at], **_SET)
 
 
 def _write_need(axes: Axes, place: int, row: Record, arch: Arch) -> None:

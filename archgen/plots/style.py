@@ -107,12 +107,12 @@ def filled(colour: str) -> dict[str, Any]:
     return {"fc": colour, "ec": line, "lw": 0.5, "hatch": HATCHES.get(colour, "")}
 
 
-def keys(colours: Mapping[str, str]) -> list[Patch]:
+def patches(colours: Mapping[str, str]) -> list[Patch]:
     """Handles of a legend for areas drawn as `filled`."""
     return [Patch(label=label, **filled(colour)) for label, colour in colours.items()]
 
 
-def folded(text: str, letters: int) -> str:
+def wrapped(text: str, letters: int) -> str:
     """`text` in lines of at most as many letters, broken at spaces, hyphens and commas where it can
     be."""
     apart = re.sub(r",(?=\S)", ",\0 ", text)  # options of a network have no spaces between them
@@ -128,7 +128,7 @@ def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6
     columns = max(1, min(len(handles), most, int(figure.get_figwidth() / longest)))
     drawn = figure.legend(
         handles=list(handles), loc="outside lower left", ncols=columns, alignment="left",
-        title=folded(text, int(figure.get_figwidth() / LETTER)) or None, title_fontsize=8,
+        title=wrapped(text, int(figure.get_figwidth() / LETTER)) or None, title_fontsize=8,
     )  # fmt: skip
     drawn.get_title().set_color(MUTED)
     return math.ceil(len(handles) / columns)
@@ -137,13 +137,13 @@ def legend(figure: Figure, handles: Sequence[Any], text: str = "", most: int = 6
 def title(figure: Figure, text: str) -> None:
     """What the figure shows, at the top left, in as many lines as its width asks for, by which the
     figure grows."""
-    lines = folded(text, int(figure.get_figwidth() / _BOLD))
+    lines = wrapped(text, int(figure.get_figwidth() / _BOLD))
     more = lines.count("\n") - figure.get_suptitle().count("\n")
     figure.set_figheight(figure.get_figheight() + more * _BOLD_LINE)
     figure.suptitle(lines, fontweight="bold", x=0.01, ha="left")
 
 
-def laid_out(figure: Figure, dpi: float) -> Figure:
+def with_final_layout(figure: Figure, dpi: float) -> Figure:
     """`figure` with everything in its final place, by letters as they are at `dpi`: whoever draws
     it looks for none."""
     if (engine := figure.get_layout_engine()) is not None:
@@ -155,7 +155,7 @@ def laid_out(figure: Figure, dpi: float) -> Figure:
     return figure
 
 
-def say(axes: Axes, text: str) -> None:
+def placeholder(axes: Axes, text: str) -> None:
     """Words in the place of a drawing: why there is none."""
     axes.set_axis_off()
     axes.text(0.02, 0.6, text, transform=axes.transAxes, color=MUTED, style="italic", va="center")
@@ -180,7 +180,7 @@ def logarithmic(axes: Axes, sides: str = "xy") -> None:
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
-def shown(value: float) -> str:
+def number_text(value: float) -> str:
     """Three digits; whole above a thousand, with separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
@@ -212,7 +212,7 @@ def as_svg(figure: Figure) -> str:
     Ids are unique to the figure's content. Its title describes it to those who cannot see it.
     """
     target = StringIO()
-    laid_out(figure, _SVG_DPI)
+    with_final_layout(figure, _SVG_DPI)
     with rc_context(SALT):
         figure.savefig(target, format="svg", transparent=True, metadata=NO_DATE["svg"])
     text = target.getvalue()

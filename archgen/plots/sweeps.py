@@ -19,15 +19,15 @@ from matplotlib.ticker import NullLocator
 
 import archgen.plots.style as style
 from archgen.outcomes.axes import Slice, StudyAxis, axes, axis_setting_text, slices
-from archgen.outcomes.bottleneck import holder, part_of
-from archgen.outcomes.estimated import has_figures, run_of
+from archgen.outcomes.bottleneck import activation_memory, working_set_in
+from archgen.outcomes.estimated import has_figures, run_figures
 from archgen.outcomes.figures import DRAM, figure_of, is_of_machine, more_is_better
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.outcomes.fronts import CLOSE, knee
 from archgen.outcomes.points import FIELD
-from archgen.plots.findings import saying
+from archgen.plots.findings import titled
 from archgen.plots.panels import refusal, square_figure
-from archgen.plots.style import folded, legend, logarithmic, readable_on, shown
+from archgen.plots.style import legend, logarithmic, number_text, readable_on, wrapped
 from simmodel.arch.record import Arch
 
 _MOST_LINES, _MOST_TICKS, _TITLE_LETTERS = 8, 9, 35
@@ -84,7 +84,7 @@ def _available(metrics: Sequence[Metric], rows: Sequence[Record]) -> list[Metric
 
 def _run_values(row: Record, metric: Metric) -> list[float]:
     """What a run gave of a metric beside another value that was estimated."""
-    own = run_of(row)
+    own = run_figures(row)
     values = [] if own is None else [metric.of(own)]
     return [value for value in values if value != metric.of(row) and not math.isnan(value)]
 
@@ -113,7 +113,7 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     choices = slices(records(frame), every, [axis])
     lines = _lines(choices)
     rows = [row for line in lines for row in line.slice.rows]
-    metrics = _available([*METRICS, *_alive(axis, rows)], rows)
+    metrics = _available([*METRICS, *_memory_peak_metric(axis, rows)], rows)
     settings = {line.slice.label for line in lines}
     common = f" at {settings.pop()}" if len(settings) == 1 and any(settings) else ""
     figure, grid = square_figure(
@@ -122,11 +122,11 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     )  # fmt: skip
     signs: set[str] = set()
     for panel, metric in zip(grid, metrics, strict=False):
-        panel.set(title=folded(metric.title, _TITLE_LETTERS), xlabel=axis.title)
+        panel.set(title=wrapped(metric.title, _TITLE_LETTERS), xlabel=axis.title)
         _swept_side(panel, axis)
         for line in lines:
             signs |= _draw_line(panel, axis, metric, line)
-            need = _need(axis, line.slice, archs) if metric.buys else None
+            need = _working_set_place(axis, line.slice, archs) if metric.buys else None
             if need is not None:
                 signs.add("need")
                 panel.axvline(need, color=line.colour, zorder=1.2, **_NEED)
@@ -211,7 +211,7 @@ def _lines(choices: Sequence[Slice]) -> list[SliceLine]:
     return [SliceLine(one, label, colour, marker) for (one, label), colour, marker in looks]
 
 
-def _alive(axis: StudyAxis, rows: Sequence[Record]) -> list[Metric]:
+def _memory_peak_metric(axis: StudyAxis, rows: Sequence[Record]) -> list[Metric]:
     """The most that is alive at once in a memory whose size is swept."""
     match = re.fullmatch(r"arch\.memories\.(\w+)\.size", axis.column)
     name = f"peak_{match[1]}_bytes" if match else ""
@@ -220,12 +220,12 @@ def _alive(axis: StudyAxis, rows: Sequence[Record]) -> list[Metric]:
     return [Metric(name, f"{match[1]} memory alive at once", "KiB", 1 / 1024)]
 
 
-def _need(axis: StudyAxis, one: Slice, archs: Mapping[str, Arch]) -> float | None:
+def _working_set_place(axis: StudyAxis, one: Slice, archs: Mapping[str, Arch]) -> float | None:
     """Where between the ends of an axis each memory just holds its part of the working set."""
     for row in one.rows:
         arch = archs[str(row["arch"])]
-        if axis.column == f"{FIELD}memories.{holder(arch)}.size":
-            part = axis.number(part_of(number(row, "working_set_bytes"), arch))
+        if axis.column == f"{FIELD}memories.{activation_memory(arch)}.size":
+            part = axis.number(working_set_in(number(row, "working_set_bytes"), arch))
             if axis.number(axis.values[0]) <= part <= axis.number(axis.values[-1]):
                 return part
     return None
@@ -351,7 +351,7 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
         maps.setdefault(one.network, one)
     metrics = _available([LATENCY, ENERGY], rows)
     panels = [(one, metric) for one in [*maps.values()][:_MOST_NETWORKS] for metric in metrics]
-    text = saying(f"{pair[1].label} against {pair[0].label}", _map_finding(maps, pair))
+    text = titled(f"{pair[1].label} against {pair[0].label}", _map_finding(maps, pair))
     longest = max(len(axis.values) for axis in pair)
     figure, grid = square_figure(
         max(1, len(panels)), text, share=False, columns=max(1, len(metrics)),
@@ -412,10 +412,13 @@ def _draw_map(
     for row in one.rows:
         x, y = xs.index(pair[0].value(row)), ys.index(pair[1].value(row))
         cells[y, x] = metric.of(row)
-        lines = [shown(cells[y, x]), *(f"run {shown(run)}" for run in _run_values(row, metric))]
+        lines = [
+            number_text(cells[y, x]),
+            *(f"run {number_text(run)}" for run in _run_values(row, metric)),
+        ]
         words[x, y] = "\n".join(lines) if has_figures(row) else refusal(row).replace(" ", "\n")
     names = [metric.title, _range_text(cells), ", ".join(filter(None, [one.network, one.label]))]
-    panel.set_title("\n".join(folded(name, 44) for name in names if name), fontsize=9)
+    panel.set_title("\n".join(wrapped(name, 44) for name in names if name), fontsize=9)
     for axis, values, side in zip(pair, (xs, ys), (panel.xaxis, panel.yaxis), strict=True):
         step = math.ceil(len(values) / 16)
         texts = [_tick_text(axis.number(value)) for value in values[::step]]
@@ -438,7 +441,7 @@ def _shade(
         norm = LogNorm(low, high) if 0 < 3 * low < high else Normalize(low, high)
         image = panel.imshow(cells, cmap=_COLOURS, norm=norm, aspect="auto", origin="lower")
         colours = image.to_rgba(cells)
-        bar = figure.colorbar(image, ax=panel, format=lambda value, _: shown(value), pad=0.02)
+        bar = figure.colorbar(image, ax=panel, format=lambda value, _: number_text(value), pad=0.02)
         bar.set_ticks((np.geomspace if low > 0 else np.linspace)(low, high, 5).tolist())
         bar.minorticks_off()
     for (x, y), text in words.items():
@@ -452,7 +455,7 @@ def _range_text(cells: np.ndarray[Any, Any]) -> str:
         return ""
     low, high = float(np.nanmin(cells)), float(np.nanmax(cells))
     if low == high:
-        return f"{shown(low)} everywhere"
+        return f"{number_text(low)} everywhere"
     ratio = high / low if low > 0 else math.inf
     apart = f"{ratio:.3g} times" if ratio >= 2 else f"{100 * (ratio - 1):.2g} %"
-    return f"{shown(low)} to {shown(high)}, {apart} apart"
+    return f"{number_text(low)} to {number_text(high)}, {apart} apart"

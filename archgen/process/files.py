@@ -87,7 +87,7 @@ def read_sealed(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as mistake:
-        damaged(path, mistake.strerror or str(mistake))
+        warn_damaged(path, mistake.strerror or str(mistake))
         return None
     end, before, after = _form(path)
     at = len(stored) - len(after) - _SEAL
@@ -95,7 +95,7 @@ def read_sealed(path: Path) -> bytes | None:
     seal = stored[max(0, at) : len(stored) - len(after)].decode(errors="replace")
     framed = stored.endswith(after) and stored[:at].endswith(before)
     if not framed or seal != seal_of(path, content):
-        damaged(path, "it is not what was written")
+        warn_damaged(path, "it is not what was written")
         return None
     return content
 
@@ -108,12 +108,12 @@ def _form(path: Path) -> tuple[bytes, bytes, bytes]:
     return b"", b"\nseal ", b""
 
 
-def damaged(path: Path, why: str) -> None:
+def warn_damaged(path: Path, why: str) -> None:
     """Say that the file is made again."""
     warnings.warn(f"{path} is damaged and is not used: {why}", DamagedFile, stacklevel=3)
 
 
-def tidy(folder: Path) -> None:
+def remove_abandoned(folder: Path) -> None:
     """Remove what processes that were killed while they wrote have left in `folder`."""
     for path in folder.glob("*.part"):
         try:
@@ -170,7 +170,7 @@ class Locks:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """Within, no other process is within for the same `path`: one makes a file of the cache, the
     others wait and read what it made."""
     locks = Locks(path.parent / FOLDER)
@@ -181,11 +181,11 @@ def alone(path: Path) -> Iterator[None]:
         locks.close()
 
 
-def remembered(path: Path, make: Callable[[], bytes]) -> bytes:
+def cached_file(path: Path, make: Callable[[], bytes]) -> bytes:
     """What is sealed in the file `path`, made by one process where it is not there."""
     stored = read_sealed(path)
     if stored is None:
-        with alone(path):
+        with exclusive(path):
             stored = read_sealed(path)
             if stored is None:
                 stored = make()

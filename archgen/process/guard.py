@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from archgen.process.steps import STEP_SECONDS, Board, overdue, step_at, step_of, tell
+from archgen.process.steps import STEP_SECONDS, Board, overdue, report_steps_to, step_at, step_of
 from simmodel.arch.units import show_bytes
 
 # Memory of processes: what the machine has, what one of them may take, what it takes.
@@ -49,7 +49,7 @@ _REFUSED = ("failed to allocate", "bad_alloc", "bad allocation", "out of memory"
 """What libraries say in their own errors when they are given no memory, in small letters."""
 
 
-def grant(asked: int | None, jobs: int) -> int | None:
+def memory_share(asked: int | None, jobs: int) -> int | None:
     """Bytes that each of `jobs` processes may take: what is asked for, or its share of three
     quarters of the machine's memory."""
     there = machine_memory()
@@ -71,7 +71,7 @@ def machine_memory() -> int | None:
     return size
 
 
-def limit(size: int | None) -> None:
+def limit_memory(size: int | None) -> None:
     """Give this process no more than `size` bytes for its data from now on; what it has already
     beside libraries comes on top. A bound of the user's own (`ulimit -d`) stays."""
     if size is not None and resource is not None:
@@ -83,7 +83,7 @@ def limit(size: int | None) -> None:
 
 
 class _Granted:
-    """What `limit` has given this process."""
+    """What `limit_memory` has given this process."""
 
     size: int | None = None
 
@@ -144,10 +144,10 @@ def fork_context() -> ForkContext | None:
 def become_worker(memory: int | None, board: Board) -> None:
     """Of a process that works for another one: it takes no more than `memory` bytes, tells its
     steps to `board`, and ends with whoever started it."""
-    signal.signal(signal.SIGINT, _leave)
-    tell(board)
-    limit(memory)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, _exit_worker)
+    report_steps_to(board)
+    limit_memory(memory)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
 def guarded(work: Callable[[], Result], bounds: ResourceLimits = ResourceLimits()) -> Result:
@@ -159,7 +159,7 @@ def guarded(work: Callable[[], Result], bounds: ResourceLimits = ResourceLimits(
     if context is None:
         return work()
     board: Board = context.RawValue(Board)
-    memory = grant(bounds.memory, 1)
+    memory = memory_share(bounds.memory, 1)
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(work, writer, memory, board))
     started = time.monotonic()
@@ -215,11 +215,11 @@ def _portable(mistake: Exception) -> Exception:
     return mistake
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_worker(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     """A worker whose study was killed would wait for its next point forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -26,7 +26,7 @@ def error_line(mistake: BaseException) -> str:
     """`internal error in pass fold-bias on node 'conv_1' (Conv): KeyError: 'z'`, on one line."""
     if isinstance(mistake, PassFailed):
         return _line(f"internal error in pass {mistake}")
-    where = " ".join([_innermost_own_frame(mistake), *whereabouts(mistake)])
+    where = " ".join([_innermost_own_frame(mistake), *error_context(mistake)])
     return _line(f"internal error in {where}: {type(mistake).__name__}: {mistake}")
 
 
@@ -47,14 +47,14 @@ def saved(mistake: BaseException, about: Mapping[str, Any]) -> Path:
     return Path(file.name)
 
 
-def whereabouts(mistake: BaseException) -> Iterator[str]:
+def error_context(mistake: BaseException) -> Iterator[str]:
     """What was added to `mistake` and its causes on their way: `on node 'a' (Add)`."""
-    for each in causes(mistake):
+    for each in exception_chain(mistake):
         notes: list[str] = getattr(each, "__notes__", [])
         yield from (note for note in notes if note.startswith("on "))
 
 
-def causes(mistake: BaseException | None) -> Iterator[BaseException]:
+def exception_chain(mistake: BaseException | None) -> Iterator[BaseException]:
     """`mistake`, what it was raised from, and so on."""
     while mistake is not None:
         yield mistake

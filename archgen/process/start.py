@@ -22,7 +22,7 @@ class DamagedFile(UserWarning):
     """A file is not what was written, and is not used."""
 
 
-def one_thread_each() -> None:
+def single_threaded() -> None:
     """Ask for single-threaded arithmetic in this process, if numpy is not loaded yet, and in those
     that it starts; what the user has set stays."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -46,7 +46,7 @@ def collecting_rarely() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def say_plainly() -> None:
+def configure_messages() -> None:
     """Let warnings of damaged files be one line each on standard error, and names that a terminal
     has no letters for be spelled out."""
     for stream in (sys.stdout, sys.stderr):

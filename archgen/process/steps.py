@@ -40,7 +40,7 @@ class _CurrentProcess:
     board = Board()
 
 
-def tell(board: Board) -> None:
+def report_steps_to(board: Board) -> None:
     """Let this process write its steps there from now on."""
     _CurrentProcess.board = board
 
@@ -76,11 +76,8 @@ def step_of(board: Board) -> ProcessStep | None:
 
 def overdue(at: ProcessStep | None, started: float, timeout: float | None) -> str | None:
     """Why work is given up that began at `started` (of `time.monotonic`) and is at the step `at`;
-    None while it may go on.
-
-    Args:
-        timeout: seconds that all of it may take; None: no step longer than `STEP_SECONDS`.
-    """
+    None while it may go on. All of it may take `timeout` seconds; None: no step more than
+    `STEP_SECONDS`."""
     if timeout is not None:
         late = time.monotonic() - started > timeout
         doing = f", at {at.what}" if at is not None else ""

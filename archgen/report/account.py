@@ -44,7 +44,7 @@ class Account:
     tokens: float = math.nan
     """Most that the program takes of one core; NaN where that is not known."""
     tried: Mapping[str, TriedChange] = field(default_factory=dict, repr=False)
-    """What is known of changes of its machine, by `archgen.outcomes.bottleneck.key_of`."""
+    """What is known of changes of its machine, by `archgen.outcomes.bottleneck.change_key`."""
     flash: float = 0.0
     """Flash's bytes at its peak rate."""
 

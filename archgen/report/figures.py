@@ -45,7 +45,7 @@ class Drawing:
     """Empty where it is left out for its size."""
 
 
-def drawn(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:
+def drawings_of(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:
     """`figures` by name, as the page shows them; their ids start with `anchor`."""
     for name, figure in figures:
         kind = name.rsplit("/", 1)[-1]
@@ -76,10 +76,10 @@ def details(point: PointView, outcome: Outcome) -> list[Drawing]:
     """What happened within one point."""
     frames = [make([outcome]) for make in (layers_frame, spans_frame, levels_frame)]
     given = [None if frame.empty else frame for frame in frames]
-    return list(drawn(detail_figures({point.machine: point.arch}, *given), point.anchor))
+    return list(drawings_of(detail_figures({point.machine: point.arch}, *given), point.anchor))
 
 
-def within(groups: Sequence[Sequence[Drawing]], room: int) -> list[list[Drawing]]:
+def within_size(groups: Sequence[Sequence[Drawing]], room: int) -> list[list[Drawing]]:
     """`groups` of drawings, with those empty for which there is no room."""
     left = min(room, _ALL)
     fitting = []

@@ -199,7 +199,7 @@ def _matrix_with(name: str) -> Callable[[Arch], Fields]:
     )
 
 
-def _never(arch: Arch) -> bool:
+def _never_same(arch: Arch) -> bool:
     return False
 
 
@@ -224,7 +224,7 @@ def _semaphores(account: Account) -> Verdict:
     )
 
 
-def _made_apart(account: Account) -> Verdict:
+def _no_bound(account: Account) -> Verdict:
     return 0.0, ""  # as it takes another program, there is no bound
 
 
@@ -255,8 +255,10 @@ _HALF_LATE = _times({"memories.flash.latency": 0.5, "memories.dram.latency": 0.5
 _ARRAY = {"rows": "rows", "cols": "columns", "depth": "depth"}
 _HALF = "half of the time that matrix engines compute; DRAM and other engines remain"
 DEPTHWISE = (
-    LeverRule("depthwise products on the array", _enable_depthwise, _made_apart, "", _never),
-    LeverRule("types for depthwise layers on the vector engine", _types, _made_apart, "", _never),
+    LeverRule("depthwise products on the array", _enable_depthwise, _no_bound, "", _never_same),
+    LeverRule(
+        "types for depthwise layers on the vector engine", _types, _no_bound, "", _never_same
+    ),
 )
 """Changes that make another program; `archgen.report.tried_levers` estimates what they bring."""
 SHAPES = tuple(
@@ -296,9 +298,9 @@ RULES = (
          _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS),
     LeverRule("twice the rate of fetching instructions", _double("front_end.fetch_bandwidth"),
          _front_end, _WAITS),
-    LeverRule("twice the tokens", _tokens, _semaphores, _FEW, _never),
+    LeverRule("twice the tokens", _tokens, _semaphores, _FEW, _never_same),
     LeverRule("twice the cores", _double("cores"), _cores,
-         "half of the time that the busiest compute engines work; DRAM remains", _never),
+         "half of the time that the busiest compute engines work; DRAM remains", _never_same),
     LeverRule("a host twice as quick, at half the latency",
          _times({"host.compute": 2, "host.latency": 0.5, "host.per_inference": 0.5}),
          partial(_host_verdict, 0.5), f"half of {_HOST}"),
@@ -329,7 +331,7 @@ def rules_for(arch: Arch) -> list[LeverRule]:
             ))  # fmt: skip
     for role in memories:
         size, room = _double(f"memories.{role}.size"), partial(_room, role)
-        found.append(LeverRule(f"twice the {NOUNS[role]}", size, room, _ROOM, _never))
+        found.append(LeverRule(f"twice the {NOUNS[role]}", size, room, _ROOM, _never_same))
         for part, noun in _PARTS:
             fields, conflict = _double(f"memories.{role}.{part}"), partial(_conflict, role)
             found.append(LeverRule(f"twice the {noun} of {NOUNS[role]}", fields, conflict, _WAITS))

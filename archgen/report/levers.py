@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from archgen.energy import EnergyCosts, costs_of
-from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, TriedChange, key_of
+from archgen.outcomes.bottleneck import AT_MOST, RECOMPILED, SIMULATED, TriedChange, change_key
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.rows import per_area
 from archgen.report.account import Account
@@ -46,14 +46,8 @@ UNKNOWN = ChangeCost(math.nan, math.nan, math.nan, math.nan)
 
 
 def price(arch: Arch, fields: Fields, point: PointView, longer: float) -> ChangeCost:
-    """What `fields` cost on `arch`.
-
-    Args:
-        arch: the machine.
-        fields: what is changed about it.
-        point: whose energy is judged.
-        longer: its time afterwards, as a factor.
-    """
+    """What changing `fields` of `arch` costs; in energy, for the run of `point`, whose time is then
+    `longer` times as long."""
     other = changed(arch, fields)
     if other is None:
         return UNKNOWN
@@ -167,7 +161,7 @@ def levers(
         if lever.effective_gain >= (WORTH if lever.is_bound else LEAST)
         and not (lever.fields and changed(arch, lever.fields) is None)  # no machine at all
     ]
-    tried = [each for each in found if each.measured or each.way in (SIMULATED, ANEW)]
+    tried = [each for each in found if each.measured or each.way in (SIMULATED, RECOMPILED)]
     without = [lever.title for lever in tried if lever.effective_gain < LEAST]
     key = _energy_first if for_energy(accounts) else lambda lever: -lever.worth
     return sorted(kept, key=lambda lever: (lever.is_bound, key(lever))), without
@@ -196,7 +190,7 @@ def _judged(arch: Arch, rule: LeverRule, accounts: Sequence[Account]) -> Lever:
     cost = price(arch, fields, account.point, 1 - gains[most]) if whole >= LEAST else UNKNOWN
     # Bounds that were too small to be tried do not count beside others.
     ways = {each.way for each in verdicts if each.way != AT_MOST or each.gain >= WORTH}
-    way = next((way for way in (AT_MOST, ESTIMATED, SIMULATED, ANEW) if way in ways), AT_MOST)
+    way = next((way for way in (AT_MOST, ESTIMATED, SIMULATED, RECOMPILED) if way in ways), AT_MOST)
     how = rule.how.replace("DRAM", arch.memories.far_name("dram"))
     return Lever(rule.title, fields, whole, way, by, where + said, how, cost)
 
@@ -204,7 +198,7 @@ def _judged(arch: Arch, rule: LeverRule, accounts: Sequence[Account]) -> Lever:
 def _verdict(rule: LeverRule, fields: Fields, account: Account) -> TriedChange:
     """What was tried of a rule on a run, else its bound."""
     bound, said = rule.judge(account)
-    found = account.tried.get(key_of(fields)) if fields else None
+    found = account.tried.get(change_key(fields)) if fields else None
     if found is None:
         return TriedChange(fields, max(0.0, bound), AT_MOST, said)
     return replace(found, rests_on=found.rests_on or said)

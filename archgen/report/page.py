@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 import archgen.report.tables as tables
-from archgen.outcomes.bottleneck import named_verdicts, verdict
+from archgen.outcomes.bottleneck import main_verdicts, verdict
 from archgen.outcomes.columns import COLUMNS, LIMITS, STALLS, column
 from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome
@@ -26,13 +26,27 @@ from archgen.plots.saving import MOST_ROWS
 from archgen.process.files import write_text
 from archgen.report.account import Account, account
 from archgen.report.explorer import explorer
-from archgen.report.figures import COSTS, DETAILS, bars_of, chosen_details, details, drawn, within
-from archgen.report.found import findings
+from archgen.report.figures import (
+    COSTS,
+    DETAILS,
+    bars_of,
+    chosen_details,
+    details,
+    drawings_of,
+    within_size,
+)
 from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import LEAST, Lever, for_energy, levers
-from archgen.report.points import PointView, ReportSubject, views
-from archgen.report.ranking import Ranking, Standing, alike, measured, rank
-from archgen.report.ranking import content as machine_content
+from archgen.report.points import PointView, ReportSubject, point_views
+from archgen.report.ranking import (
+    Ranking,
+    Standing,
+    identical_machines,
+    machine_content,
+    measured,
+    rank,
+)
+from archgen.report.search_results import findings
 from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
 from archgen.schema.rewritten import fields_of
@@ -51,13 +65,8 @@ _LEAST_WAIT = 0.005
 def write_report(
     study: ReportSubject, target: str | PathLike[str], folder: Path | None = None
 ) -> Path:
-    """Write the report of `study` as the file `target`, whole or not at all.
-
-    Args:
-        study: what it is about.
-        target: where the page goes.
-        folder: of the study; what a search or a sensitivity has left there has sections too.
-    """
+    """Write the report of `study` as the file `target`, whole or not at all; what a search or a
+    sensitivity has left in the `folder` of the study has sections too."""
     path = Path(target)
     write_text(path, report_html(study, folder))
     return path
@@ -69,7 +78,7 @@ def report_html(study: ReportSubject, folder: Path | None = None) -> str:
     bare = [each | {"figures": []} for each in said["details"]]
     # Details have the room that everything else leaves.
     room = MOST - len(template.render(said | {"details": bare}).encode())
-    every = within([each["figures"] for each in said["details"]], room)
+    every = within_size([each["figures"] for each in said["details"]], room)
     pairs = zip(said["details"], every, strict=True)
     return template.render(said | {"details": [each | {"figures": own} for each, own in pairs]})
 
@@ -92,7 +101,7 @@ def _environment() -> Environment:
 
 def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     """Everything that the template shows, by name."""
-    points = views(study)
+    points = point_views(study)
     ranking = _ranking(study, points)
     ran = [each for each in ranking.ranked if any(p.has_run for p in each.best.values())]
     accounts = {
@@ -100,7 +109,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
         for each in ran[:MOST_ROWS]
     }
     of_point = {each.point.index: each for own in accounts.values() for each in own}
-    groups = alike(ran)
+    groups = identical_machines(ran)
     known = {machine_content(own[0].arch): own for own in groups}
     found = {
         own.name: levers(own.arch, accounts[own.name], partial(measured, standing=own, known=known))
@@ -114,7 +123,7 @@ def content(study: ReportSubject, folder: Path | None = None) -> dict[str, Any]:
     )
     fields = [heading for heading, _ in tables.swept(points)]
     rows = bars_of(len(points), ranking)
-    figures = [*drawn(study.overviews.items())]
+    figures = [*drawings_of(study.overviews.items())]
     known_columns = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
     notes = [*(p.text("note") for p in points), *flat_notes(study.frame, study.by_name)]
     return {
@@ -175,7 +184,7 @@ def _review(
     return {
         "standing": standing,
         "others": [each.name for each in same[1:]],
-        "said": tables.said_of(first, study.outcomes[first.index], points),
+        "said": tables.machine_description(first, study.outcomes[first.index], points),
         "limit": _limit(own, changes),
         "waits": _waits(own),
         "accounts": own,
@@ -188,7 +197,7 @@ def _limit(accounts: Sequence[Account], changes: Sequence[Lever]) -> str:
     """What holds up the machine on each of a few networks, and whether a lever moves that."""
     longest = [each.point for each in sorted(accounts, key=lambda each: -each.point.time)]
     said = []
-    for name, found in named_verdicts([(each.workload, verdict(each.row)) for each in longest]):
+    for name, found in main_verdicts([(each.workload, verdict(each.row)) for each in longest]):
         fields = LIMITS[found.cause].fields
         moved = not fields or any(each in fields for lever in changes for each in lever.fields)
         none = f" No lever moves it: changes of {listed(fields)} save less than {percent(LEAST)}."
@@ -238,7 +247,7 @@ _COLUMNS = (
 
 def card_html(study: ReportSubject) -> str:
     """`study` in a few sentences and one table: machines, or points where there is one machine."""
-    points = views(study)
+    points = point_views(study)
     ranking = _ranking(study, points)
     machines = len(ranking.ranked) > 1 and len(points) > _ROWS
     table = tables.machines_sheet(ranking)

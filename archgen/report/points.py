@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from archgen.outcomes import frame as frames
 from archgen.outcomes.axes import workload
-from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
+from archgen.outcomes.estimated import ESTIMATED, comparable, has_figures
 from archgen.outcomes.frame import Frame, Record, missing, number, records
 from archgen.outcomes.points import Outcome, StudyMetadata
 from archgen.plots.panels import several_types
@@ -114,11 +114,11 @@ class PointView:
         return number(self.compared or self.row, "throughput_per_mm2")
 
 
-def views(study: ReportSubject) -> list[PointView]:
+def point_views(study: ReportSubject) -> list[PointView]:
     """Every point of `study`, in its order."""
     archs = study.by_name
-    rows, compared = records(study.frame), records(like_with_like(study.frame))
-    chosen = frames.varied(rows)
+    rows, compared = records(study.frame), records(comparable(study.frame))
+    chosen = frames.varying_schedule_columns(rows)
     types = several_types(rows)
     made = []
     for index, (row, like) in enumerate(zip(rows, compared, strict=True)):

@@ -137,14 +137,16 @@ _SAID = {"name", "description"}
 """What is said of a machine and does not make it another one."""
 
 
-def content(arch: Arch) -> str:
+def machine_content(arch: Arch) -> str:
     """What `arch` is, whatever it is called; equal for machines that are the same."""
     return arch.model_dump_json(exclude=_SAID)
 
 
-def alike(standings: Iterable[Standing]) -> list[tuple[Standing, ...]]:
+def identical_machines(standings: Iterable[Standing]) -> list[tuple[Standing, ...]]:
     """`standings` in their order, those of the same machine together."""
-    return [tuple(own) for own in grouped(standings, lambda each: content(each.arch)).values()]
+    return [
+        tuple(own) for own in grouped(standings, lambda each: machine_content(each.arch)).values()
+    ]
 
 
 @dataclass(frozen=True)
@@ -159,17 +161,12 @@ class MeasuredGain:
 def measured(
     fields: Fields, standing: Standing, known: Mapping[str, Sequence[Standing]]
 ) -> MeasuredGain | None:
-    """What `fields` have brought on the machine of `standing`; None where nobody has run it.
-
-    Args:
-        fields: what is changed about it.
-        standing: the machine as it is.
-        known: the machines of the study that have results, by `content`.
-    """
+    """What a change of `fields` has brought on the machine of `standing`; None where nobody has run
+    it. `known`: the machines of the study that have results, by `machine_content`."""
     made = changed(standing.arch, fields) if fields else None
     if made is None:
         return None
-    for other in known.get(content(made), ()):
+    for other in known.get(machine_content(made), ()):
         common = [name for name in standing.best if name in other.best]
         if common:
             times = [other.best[name].time / standing.best[name].time for name in common]

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from markupsafe import Markup, escape
 
 from archgen.outcomes.columns import heading_meaning
-from archgen.outcomes.figures import interchangeable
+from archgen.outcomes.figures import unit_factors
 
 # Figures as text: as many digits as a reader can use, with the unit.
 
@@ -158,7 +158,7 @@ class Heading:
         unit = self.unit or self.said
         if not unit:
             return ""
-        known = {"%": 0.01} if unit == "%" else interchangeable(unit)
+        known = {"%": 0.01} if unit == "%" else unit_factors(unit)
         return json.dumps(known, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -9,7 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from archgen.outcomes.answer import answer, provenance
-from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, holder, part_of
+from archgen.outcomes.bottleneck import (
+    AT_MOST,
+    RECOMPILED,
+    SIMULATED,
+    activation_memory,
+    working_set_in,
+)
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, ReportSubject
@@ -108,7 +114,7 @@ def _memory(points: Sequence[PointView]) -> Iterator[str]:
     for point in done:
         need, arch = point.get("working_set_bytes"), point.arch
         sets.setdefault(point.workload, []).append(need)
-        less += part_of(need, arch) > arch.memories.srams()[holder(arch)].size
+        less += working_set_in(need, arch) > arch.memories.srams()[activation_memory(arch)].size
     if sets:
         amounts = listed([f"{_span(own, show_bytes)} of {name}" for name, own in sets.items()], 4)
         text = f"Working sets (the most bytes of results that are needed at once): {amounts}"
@@ -124,19 +130,21 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
         if chosen.measured is None:
             yield f"{text}, which saves {_SAVES[chosen.way].format(percent(chosen.gain))}."
         else:
-            said = f"{chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
+            said = (
+                f"{chosen.measured.machine} has it, and takes {_time_change(chosen.measured.gain)}"
+            )
             yield f"{text}; {said}."
 
 
 _SAVES = {
     SIMULATED: "{} of the time (the same program, simulated on the changed machine)",
-    ANEW: "{} of the time (recompiled for the changed machine and simulated)",
+    RECOMPILED: "{} of the time (recompiled for the changed machine and simulated)",
     ESTIMATED: "about {} of the time, as estimated",
     AT_MOST: "at most {} of the time with the same program",
 }
 
 
-def _less(gain: float) -> str:
+def _time_change(gain: float) -> str:
     """Of the time of a machine, against another's."""
     if abs(gain) < LEAST_SHARE:
         return "as long"

@@ -75,8 +75,8 @@ def points_sheet(
         values("Estimated", lambda p: p.time if guessed else math.nan, "ms",
                "latency, layer by layer and without a program",
                cell=lambda ms: sheets.figure(ms, 4)),
-        ComputedColumn(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
-        ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
+        ComputedColumn(Heading("Latency", "ms"), lambda p: _figure(p, "latency_ms")),
+        ComputedColumn(Heading("Throughput", "samples/s"), lambda p: _figure(p, "throughput_ips")),
         values("Interval", "interval_ms", "ms"),
         values("Speed", lambda p: _speed(p, base), "", f"against the best of {ranking.baseline}",
                cell=ratio),
@@ -136,7 +136,7 @@ def lengths(points: Sequence[PointView]) -> list[Heading]:
     return [Heading(size_heading(name), title=said, key=name) for name in varied]
 
 
-def said_of(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> str:
+def machine_description(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> str:
     """What the machine of a point is: its description, or of a variant that a sweep has made what
     sets it apart from the others of `points`. It has inherited its parent's description, which
     speaks of other sizes."""
@@ -154,7 +154,7 @@ def _status(point: PointView) -> Cell:
     return sheets.word(_STATUS.get(status, status), link, "bad" if status == "failed" else "")
 
 
-def _about(point: PointView, column: str) -> Cell:
+def _figure(point: PointView, column: str) -> Cell:
     """A figure with four digits; one that was only estimated says so."""
     found = sheets.figure(point.get(column), 4)
     guessed = point.is_guess and found.value
@@ -350,7 +350,7 @@ def _part_columns(
         columns = f"{start}_{part}_{end}", whole
         return ComputedColumn(
             Heading(_titled(part), unit, key=part),
-            lambda item: _of(*(factor * number(row_of(item), name) for name in columns)),
+            lambda item: _part_cell(*(factor * number(row_of(item), name) for name in columns)),
         )
 
     names = dict.fromkeys(name for item in items for name in row_of(item))
@@ -367,7 +367,7 @@ def _titled(name: str) -> str:
     return name.upper() if name in ("mac", "dram") else name.replace("_", " ").capitalize()
 
 
-def _of(value: float, whole: float) -> Cell:
+def _part_cell(value: float, whole: float) -> Cell:
     """A part, and its share of the whole."""
     shown = sheets.figure(value)
     if not shown.value or not whole > 0:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archgen.outcomes.bottleneck import ANEW, AT_MOST, SIMULATED, TriedChange
+from archgen.outcomes.bottleneck import AT_MOST, RECOMPILED, SIMULATED, TriedChange
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.frame import matrix_cycles, number, records, results_frame
 from archgen.outcomes.points import Outcome
@@ -59,9 +59,11 @@ def tried(outcome: Outcome, arch: Arch, means: TrialTools) -> list[TriedChange]:
     gains = [(rule, rule.judge(own)[0]) for rule in rules if rule.same(arch)]
     runs = sorted((pair for pair in gains if pair[1] >= WORTH), key=lambda pair: -pair[1])
     found = [*filter(None, (_simulated(rule, own, means) for rule, _ in runs[:MOST]))]
-    others = [*_unmade(own, [rule for rule in rules if not rule.same(arch)], means.products)]
+    others = [
+        *_estimated_changes(own, [rule for rule in rules if not rule.same(arch)], means.products)
+    ]
     if means.anew is not None and len(own.layers) <= LAYERS:
-        others = _anew(own, others, means.anew)
+        others = _recompiled(own, others, means.anew)
     return found + others
 
 
@@ -78,7 +80,7 @@ def _simulated(rule: LeverRule, own: Account, means: TrialTools) -> TriedChange 
     return TriedChange(fields, 1 - cycles / own.cycles, SIMULATED)
 
 
-def _anew(
+def _recompiled(
     own: Account, found: Sequence[TriedChange], anew: Callable[[Arch], int | None]
 ) -> list[TriedChange]:
     """`found`, of which the most promising were compiled for; estimates first, as bounds are
@@ -93,11 +95,11 @@ def _anew(
         other = changed(arch, made[at].fields)
         cycles = None if other is None else anew(other)
         if cycles is not None:
-            made[at] = replace(made[at], gain=1 - cycles / before, way=ANEW)
+            made[at] = replace(made[at], gain=1 - cycles / before, way=RECOMPILED)
     return made
 
 
-def _unmade(
+def _estimated_changes(
     own: Account, rules: Sequence[LeverRule],
     products: Callable[[Arch], api.ProductCycles] | None,
 ) -> Iterator[TriedChange]:  # fmt: skip

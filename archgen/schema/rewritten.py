@@ -13,7 +13,7 @@ from typing import Any
 
 from archgen.schema.json_schema import arch_view
 from archgen.schema.tree import Table
-from archgen.schema.variants import TWICE, near, spelled, variant
+from archgen.schema.variants import TWICE, as_node, near, variant
 from simmodel.arch.costs import EnergyTable
 from simmodel.arch.dram_kinds import DRAM_KINDS
 from simmodel.arch.memories import Dram
@@ -82,9 +82,9 @@ def changed(arch: Arch, fields: Fields) -> Arch | None:
     own = fields_of(arch)
     if fields.keys() & _FROM_KIND:
         _without_given(own, arch)
-    tree = spelled(own)
+    tree = as_node(own)
     assert isinstance(tree, Table)
-    choice = {field: spelled(value) for field, value in fields.items()}
+    choice = {field: as_node(value) for field, value in fields.items()}
     made, mistakes = variant(tree, choice, name=arch.name) if fields else (None, [])
     return made.arch if made is not None and not mistakes and made.arch != arch else None
 
@@ -102,7 +102,7 @@ def _without_given(own: dict[str, Any], arch: Arch) -> None:
         del own["energy"]["dram"]
 
 
-def leaves(arch: Arch) -> Iterator[tuple[str, Any]]:
+def leaf_fields(arch: Arch) -> Iterator[tuple[str, Any]]:
     """Every field of `arch` that holds no further fields, by its path, and its value as spelled."""
     return flattened(fields_of(arch))
 
@@ -116,7 +116,7 @@ def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from flattened(below, f"{path}.{name}" if path else name)
 
 
-def others(field: str, value: Any, factor: float = TWICE) -> Iterator[Any]:
+def other_values(field: str, value: Any, factor: float = TWICE) -> Iterator[Any]:
     """What may stand in the place of `value`: `factor` times as much, of whole numbers what is near
     that, then less; the other truth; other words; a list with one word more, or less. Not all of
     them are lawful."""
@@ -142,10 +142,12 @@ def others(field: str, value: Any, factor: float = TWICE) -> Iterator[Any]:
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)( ?[A-Za-z].*)")
 
 
-def another(arch: Arch, field: str, value: Any, factor: float = TWICE) -> tuple[Any, Arch] | None:
+def changed_to_other(
+    arch: Arch, field: str, value: Any, factor: float = TWICE
+) -> tuple[Any, Arch] | None:
     """`arch` with another value in `field`, and that value, amounts `factor` times as large where
     that is lawful; None where nothing else is."""
-    for other in others(field, value, factor):
+    for other in other_values(field, value, factor):
         made = changed(arch, {field: other})
         if made is not None:
             return other, made

@@ -55,19 +55,19 @@ Choice = Mapping[str, Node]
 """Dotted field -> the value to be laid over the file."""
 
 
-def spelled(value: Any, at: FilePosition = _NOWHERE) -> Node:
+def as_node(value: Any, at: FilePosition = _NOWHERE) -> Node:
     """A value that no file holds as a tree that can be laid over one."""
     if isinstance(value, Mapping):
-        entries = {str(k): trees.MappingEntry(at, spelled(v, at)) for k, v in value.items()}
+        entries = {str(k): trees.MappingEntry(at, as_node(v, at)) for k, v in value.items()}
         return Table(at, entries)
     if isinstance(value, list | tuple):
-        return ListNode(at, tuple(spelled(item, at) for item in value))
+        return ListNode(at, tuple(as_node(item, at) for item in value))
     return ScalarNode(at, value, str(value))
 
 
 def table_of(values: Mapping[str, Any]) -> Table:
     """What no file holds as the tree of one."""
-    found = spelled(values)
+    found = as_node(values)
     assert isinstance(found, Table)
     return found
 
@@ -91,11 +91,11 @@ def variant(
         common: fields that the whole family has otherwise, set first and not named.
     """
     family = family_of(tree)
-    changed = laid_over(tree, {**(common or {}), **choice})
+    changed = overlaid(tree, {**(common or {}), **choice})
     named, mistake = _variant_name(family, choice, name)
     if mistake is not None:
         return None, [Mistake(tree.at, "arch.name", mistake)]
-    changed = laid_over(changed, {"name": ScalarNode(tree.at, named, named)})
+    changed = overlaid(changed, {"name": ScalarNode(tree.at, named, named)})
     arch, mistakes = validate(changed, whole=True)
     if arch is None:
         return None, mistakes
@@ -103,7 +103,7 @@ def variant(
     return Variant(arch, family, settings), []
 
 
-def laid_over(tree: Table, choice: Choice) -> Table:
+def overlaid(tree: Table, choice: Choice) -> Table:
     """`tree` with the fields of `choice` set, whatever that makes of it."""
     for field, node in choice.items():
         tree = trees.merge(tree, nested(field, node))

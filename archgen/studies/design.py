@@ -123,7 +123,7 @@ def designed(
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
     archs, models = _listed(archs), _listed(models)
     sampled = None if batches is None else _listed(batches)
-    files, wrong = extended(_listed(options.extensions))
+    files, wrong = loaded_extensions(_listed(options.extensions))
     with active_extensions(files):
         machines, mistakes = _machines(archs)
     for what, given in (("architecture", archs), ("model", models), ("batch size", sampled)):
@@ -174,7 +174,7 @@ def _shapes(dims: Mapping[str, str | Several[int] | Extents]) -> tuple[list[Shap
     return list(shapes(found)), mistakes
 
 
-def extended(paths: Iterable[Named]) -> tuple[tuple[Extension, ...], list[str]]:
+def loaded_extensions(paths: Iterable[Named]) -> tuple[tuple[Extension, ...], list[str]]:
     """The extensions in these files, and what is wrong with those that are none."""
     found, mistakes = attempted(extension, paths, ExtensionError)
     return tuple(found), mistakes
@@ -191,7 +191,7 @@ def _machines(given: Sequence[Named | Arch | Variant]) -> tuple[list[Variant], l
     ready += [Variant(arch, arch.name) for arch in given if isinstance(arch, Arch)]
     read, mistakes = load_files([name for name in given if isinstance(name, str | PathLike)])
     machines = [*ready, *map(as_variant, read)]
-    return machines, [*map(str, mistakes), *twice(machines)]
+    return machines, [*map(str, mistakes), *duplicate_names(machines)]
 
 
 def as_variant(loaded: LoadedArch) -> Variant:
@@ -199,7 +199,7 @@ def as_variant(loaded: LoadedArch) -> Variant:
     return Variant(loaded.arch, loaded.arch.name, file=str(loaded.path))
 
 
-def twice(machines: Sequence[Variant], known: Iterable[Variant] = ()) -> list[str]:
+def duplicate_names(machines: Sequence[Variant], known: Iterable[Variant] = ()) -> list[str]:
     """What is wrong with the names of machines: two that are the same, and not so in `known`."""
     times = Counter(machine.arch.name for machine in machines)
     before = Counter(machine.arch.name for machine in known)
@@ -254,7 +254,7 @@ def contents_of(design: Design) -> Contents:
     return contents
 
 
-def wrong_besides(design: Design) -> list[str]:
+def other_mistakes(design: Design) -> list[str]:
     """What is wrong with networks and options of a design whose machines or schedules are not
     what was asked for: what only those could tell is not said."""
     _, mistakes = _contents(design.workloads, design.timeout)
@@ -333,9 +333,11 @@ def _unknown_columns(design: Design, columns: set[str]) -> list[str]:
 def _idle_filters(design: Design, rows: Sequence[Row]) -> Iterator[str]:
     """What is wrong with filters that no point agrees with: something in them is misspelt."""
     for place, pattern in _filters(design):
-        if any(agrees(row, pattern) for row in rows):
+        if any(matches_pattern(row, pattern) for row in rows):
             continue
-        alone = [n for n in pattern if not any(agrees(row, {n: pattern[n]}) for row in rows)]
+        alone = [
+            n for n in pattern if not any(matches_pattern(row, {n: pattern[n]}) for row in rows)
+        ]
         if not alone:
             yield design.wrong(place, "no point has all of these values at once")
         for name in alone:
@@ -411,11 +413,11 @@ def _point(
 
 
 def _wanted(row: Row, design: Design) -> bool:
-    only = not design.only or any(agrees(row, pattern) for pattern in design.only)
-    return only and not any(agrees(row, pattern) for pattern in design.skip)
+    only = not design.only or any(matches_pattern(row, pattern) for pattern in design.only)
+    return only and not any(matches_pattern(row, pattern) for pattern in design.skip)
 
 
-def agrees(row: Mapping[str, Any], pattern: Pattern) -> bool:
+def matches_pattern(row: Mapping[str, Any], pattern: Pattern) -> bool:
     """Whether a row has the values that `pattern` names, in all its columns."""
     return all(name in row and _matches(row[name], wanted) for name, wanted in pattern.items())
 

@@ -43,7 +43,7 @@ def load_study(path: Path) -> Design:
     return design
 
 
-def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
+def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, StudyResolver]:
     """A study file, or what one would hold, less what is wrong with it by itself, and who resolves
     what it names and knows what that is.
 
@@ -58,10 +58,12 @@ def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
         text = json.dumps(trees.plain(tree), indent=1)
     if file is None or tree is None:
         raise StudyError(map(str, mistakes))
-    return file, Maker(given if isinstance(given, Path) else Path("study"), tree, text, mistakes)
+    return file, StudyResolver(
+        given if isinstance(given, Path) else Path("study"), tree, text, mistakes
+    )
 
 
-class Maker:
+class StudyResolver:
     """Resolves the parts of one file and collects what is wrong with them.
 
     Where `mistakes` are known already, parts of the file are missing: what may follow from that is
@@ -80,7 +82,7 @@ class Maker:
 
     def refuse(self, design: Design | None = None) -> NoReturn:
         """Raises StudyError with everything that is wrong, also with the rest of `design`."""
-        besides = [] if design is None else designs.wrong_besides(design)
+        besides = [] if design is None else designs.other_mistakes(design)
         raise StudyError(trees.in_order([*map(str, sorted(set(self.mistakes))), *besides]))
 
     def design(self, file: StudyFile) -> Design:
@@ -149,7 +151,7 @@ class Maker:
             return
         templated = trees.find(self.tree, (*path, "name")) is not None
         hint = "; `name` has to tell them apart, by fields such as {cores}" if templated else ""
-        said = [f"{each}{hint}" for each in designs.twice([*before, *found], before)]
+        said = [f"{each}{hint}" for each in designs.duplicate_names([*before, *found], before)]
         self.say((*path, "name") if templated else path, said)
 
     def say(self, path: TreePath, said: list[str]) -> None:
@@ -197,7 +199,7 @@ class Maker:
         common = dict(self._setting_nodes((*item, "set"))) if entry is family else {}
         if family.name is not None:
             common["name"] = ScalarNode(self.tree.at, family.name, family.name)
-        return variants.laid_over(found[0], common), found[1]
+        return variants.overlaid(found[0], common), found[1]
 
     def _extended(self, entry: Machines, path: TreePath) -> tuple[Table, str] | None:
         """The tree of the file that `entry` extends, named at `path`, and its name."""
@@ -285,7 +287,7 @@ class Maker:
         for index, name in enumerate(file.extensions or ()):
             is_path = name.endswith(".py") or "/" in name
             place = os.path.normpath(self.path.parent / name) if is_path else name
-            found, wrong = designs.extended([place])
+            found, wrong = designs.loaded_extensions([place])
             self.say(self._item(("extensions",), index), wrong)
             yield from found
 

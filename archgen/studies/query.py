@@ -16,7 +16,7 @@ import pandas as pd
 from archgen.outcomes import estimated
 from archgen.outcomes.answer import answer
 from archgen.outcomes.axes import StudyAxis, axes, axis_of
-from archgen.outcomes.figures import ORDERS, SHORT, amount, split_condition
+from archgen.outcomes.figures import ORDERS, SHORT, parse_amount, split_condition
 from archgen.outcomes.frame import Frame, is_wrong, records
 from archgen.outcomes.points import FIELD
 from archgen.schema.tree import Given, Made, attempted, guess, listed
@@ -63,7 +63,7 @@ def _hint(frame: pd.DataFrame, name: str) -> str:
 
 def known_columns(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
     """The columns of `frame` that `names` mean. Raises StudyError with all that mean none."""
-    return every(lambda name: known_column(frame, name), names)
+    return all_or_mistakes(lambda name: known_column(frame, name), names)
 
 
 def known_numbers(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -79,7 +79,7 @@ def _is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and values.dtype != "boolean"
 
 
-def every(make: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
+def all_or_mistakes(make: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
     """What `make` makes of each. Raises StudyError with the mistakes of all."""
     made, mistakes = attempted(make, given, StudyError)
     if mistakes:
@@ -95,7 +95,7 @@ def where(
 
     Raises StudyError with all that is wrong with conditions.
     """
-    met = every(lambda condition: _met(frame, condition, archs), conditions)
+    met = all_or_mistakes(lambda condition: _met(frame, condition, archs), conditions)
     return frame[np.logical_and.reduce(met)] if met else frame
 
 
@@ -123,7 +123,7 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
     def number(word: str) -> float:
         along = axis_of(str(values.name), [{str(values.name): v} for v in values.unique()], archs)
         try:
-            return amount(word, along.column, along.unit, along.per)
+            return parse_amount(word, along.column, along.unit, along.per)
         except ValueError as mistake:
             raise StudyError([f"{condition!r}: {mistake}"]) from None
 
@@ -163,13 +163,13 @@ _SHOWN = 4
 def compared_results(frame: Frame, names: Sequence[str]) -> Frame:
     """The points with all of some columns, unless their outputs are wrong, as they are compared:
     what estimates do not know, of runs."""
-    like = estimated.like_with_like(frame)
-    rows = like if {*names} <= {*like} else estimated.runs(frame)
+    like = estimated.comparable(frame)
+    rows = like if {*names} <= {*like} else estimated.simulated(frame)
     good = [estimated.has_figures(row) and not is_wrong(row) for row in records(rows)]
     return rows[good].dropna(subset=names)
 
 
-def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
+def study_text(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
     """A study on one screen: how many points, what was swept, and what it answers."""
     if frame.empty:
         return f"{title}: no points"

@@ -24,10 +24,10 @@ from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from archgen.outcomes import frame as frames
-from archgen.outcomes.axes import completed, workload
+from archgen.outcomes.axes import with_swept, workload
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, MORE_IS_BETTER, SPAN_COLUMNS
-from archgen.outcomes.estimated import by_merit
-from archgen.outcomes.fronts import front
+from archgen.outcomes.estimated import ranked_by
+from archgen.outcomes.fronts import pareto_front
 from archgen.outcomes.points import Outcome, Point, Row, StudyMetadata
 from archgen.plots import overview_figures
 from archgen.plots.saving import keep_only, save_figures
@@ -36,7 +36,7 @@ from archgen.process.files import read_sealed, write_sealed
 from archgen.process.start import DamagedFile
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
-from archgen.studies.query import compared_results, described, known_columns, known_numbers, where
+from archgen.studies.query import compared_results, known_columns, known_numbers, study_text, where
 from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store, writing
 from simmodel.arch.record import Arch
@@ -58,7 +58,7 @@ class Study:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row for each point; `archgen explain columns` lists columns and units."""
-        return completed(frames.results_frame(self.outcomes), self.archs)
+        return with_swept(frames.results_frame(self.outcomes), self.archs)
 
     @cached_property
     def overviews(self) -> dict[str, Figure]:
@@ -68,17 +68,17 @@ class Study:
     @cached_property
     def layers(self) -> pd.DataFrame:
         """One row for each node of each point, cycles and bytes."""
-        return completed(frames.layers_frame(self.outcomes), self.archs, LAYER_COLUMNS)
+        return with_swept(frames.layers_frame(self.outcomes), self.archs, LAYER_COLUMNS)
 
     @cached_property
     def spans(self) -> pd.DataFrame:
         """When each engine worked for which node, in cycles of each point."""
-        return completed(frames.spans_frame(self.outcomes), self.archs, SPAN_COLUMNS)
+        return with_swept(frames.spans_frame(self.outcomes), self.archs, SPAN_COLUMNS)
 
     @cached_property
     def levels(self) -> pd.DataFrame:
         """Occupied memory, bandwidth and busy engines over time, of each point."""
-        return completed(frames.levels_frame(self.outcomes), self.archs, LEVEL_COLUMNS)
+        return with_swept(frames.levels_frame(self.outcomes), self.archs, LEVEL_COLUMNS)
 
     @property
     def reused(self) -> int:
@@ -118,7 +118,7 @@ class Study:
         rows = compared_results(self.frame, [name])
         loads = [workload(row) for row in frames.records(rows)]
         places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
-        ordered = by_merit(rows.assign(_load=[places[load] for load in loads]), name, rising)
+        ordered = ranked_by(rows.assign(_load=[places[load] for load in loads]), name, rising)
         found = ordered.groupby("_load", sort=False).head(n)
         return self.frame.loc[found.sort_values("_load", kind="stable").index]
 
@@ -131,7 +131,7 @@ class Study:
         signs = {name: -1.0 if name in MORE_IS_BETTER else 1.0 for name in names}
         costs = [[sign * frames.number(row, name) for name, sign in signs.items()] for row in every]
         networks = frames.grouped(range(len(every)), lambda place: workload(every[place])).values()
-        kept = [own[at] for own in networks for at in front([costs[place] for place in own])]
+        kept = [own[at] for own in networks for at in pareto_front([costs[place] for place in own])]
         return self.frame.loc[rows.index[sorted(kept)]]
 
     def pivot(self, index: str, columns: str, values: str = "latency_ms") -> pd.DataFrame:
@@ -146,7 +146,7 @@ class Study:
         return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)
 
     def __repr__(self) -> str:
-        return described(self.frame, self.by_name, f"Study {self.about.name}".strip())
+        return study_text(self.frame, self.by_name, f"Study {self.about.name}".strip())
 
     def save(self, folder: str | PathLike[str], plots: bool = True) -> None:
         """Write `results.parquet`, `results.csv` and, unless told not to, plots into `folder`;
@@ -162,7 +162,7 @@ class Study:
         return card_html(self)
 
 
-def about(design: Design, points: Sequence[Point], command: str = "") -> StudyMetadata:
+def study_metadata(design: Design, points: Sequence[Point], command: str = "") -> StudyMetadata:
     """What the study of `design` is made of, as it starts now."""
     files = {each.arch.name: each.file for each in design.machines if each.file}
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -213,11 +213,11 @@ def open_study(folder: str | PathLike[str]) -> Study:
         for key, outcome in lent.items()
         if {loans[key].lender, loans[key].borrower} <= own.keys()
     }
-    taken = expected(reported_outcomes(own, both), content["estimates"])
+    taken = with_estimates(reported_outcomes(own, both), content["estimates"])
     return Study(tuple(taken.values()), archs, StudyMetadata(**content["about"]), tuple(both))
 
 
-def expected(outcomes: Mapping[str, Outcome], picks: Mapping[str, Row]) -> dict[str, Outcome]:
+def with_estimates(outcomes: Mapping[str, Outcome], picks: Mapping[str, Row]) -> dict[str, Outcome]:
     """`outcomes` by the key of their point, with what was estimated of those that were run."""
     return {
         key: replace(outcome, row=outcome.row | picks.get(key, {}))

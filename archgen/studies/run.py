@@ -25,7 +25,7 @@ from archgen.energy import costs_of
 from archgen.energy.model import energy_of, energy_of_events
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
-from archgen.extensions import Extension, ExtensionError, activate, blaming
+from archgen.extensions import Extension, ExtensionError, activate, blaming_extensions
 from archgen.models.load import ModelError
 from archgen.models.weights import formats_of
 from archgen.outcomes import rows
@@ -39,7 +39,7 @@ from archgen.process.cache import Recent, cache_dir, code_version, content_hash
 from archgen.process.guard import refusal
 from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
-from archgen.report.ranking import content
+from archgen.report.ranking import machine_content
 from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models
@@ -59,7 +59,7 @@ from simmodel.waterfall import waterfall
 Result = TypeVar("Result")
 
 
-def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
+def outcome_of(point: Point, work: Callable[[], Outcome]) -> Outcome:
     """What `work` makes of `point`, or the outcome that says why there is nothing."""
     if point.dtype not in point.arch.types:
         known = ", ".join(point.arch.types)
@@ -69,7 +69,7 @@ def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
         # Numbers that overflow are wrong or not; the comparison says so, not a warning.
         with np.errstate(all="ignore"):
             activate(point.extensions)
-            with blaming():
+            with blaming_extensions():
                 return work()
     except api.DoesNotFit as answer:
         return _refused(point, "does_not_fit", str(answer))
@@ -101,7 +101,7 @@ class Workbench:
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
-        return answered(point, lambda: self._run_point(point, point.identity()))
+        return outcome_of(point, lambda: self._run_point(point, point.identity()))
 
     def _run_point(self, point: Point, row: Row) -> Outcome:
         arch, tools = point.arch, self.tools
@@ -177,7 +177,7 @@ class Workbench:
                 for stages, cycles in compiled.quick:
                     if stages == way.stages:
                         return cycles
-            key = (*network, request.dtype, request.host, way, content(arch))
+            key = (*network, request.dtype, request.host, way, machine_content(arch))
             return self._quick.get(key, lambda: self._anew(replace(quick, arch=arch)))
 
         def cycles(arch: Arch) -> int:
@@ -417,7 +417,7 @@ def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
 # A schedule written by hand beside the compiler's own: both executed, checked and timed.
 
 
-def beside(point: Point) -> tuple[MeasuredSchedule, ...]:
+def measured_schedules(point: Point) -> tuple[MeasuredSchedule, ...]:
     """What becomes of `point`, whose schedule is given, and of the same with the compiler's own."""
     own = replace(point, scheduling=replace(point.scheduling, tree=None))
     bench = Workbench(STANDARD)
@@ -492,7 +492,7 @@ class EstimateBench:
 
     def run(self, point: Point) -> Outcome:
         """What is to be expected of `point`; never raises for anything about the point itself."""
-        return answered(point, lambda: self._estimate_point(point))
+        return outcome_of(point, lambda: self._estimate_point(point))
 
     def _estimate_point(self, point: Point) -> Outcome:
         arch, kept = point.arch, self._models.of(point)

@@ -85,13 +85,8 @@ class ScheduleTransfer:
 def transfer_schedules(
     points: Sequence[Point], own: Mapping[str, Outcome], run: Run
 ) -> dict[ScheduleTransfer, Outcome]:
-    """What points make of the schedules of others that are quicker with no more hardware.
-
-    Args:
-        points: of a study.
-        own: their outcomes by key, where they are finished.
-        run: how further points are run.
-    """
+    """What the points of a study make of the schedules of others that are quicker with no more
+    hardware. `own`: their outcomes by key, where finished; `run` runs further points."""
     cycles = {point.key: _reportable_cycles(own.get(point.key)) for point in points}
     fields = {point.key: fields_of(point.arch) for point in points}
     lenders = {

@@ -150,7 +150,7 @@ def _is_sealed(path: Path, seal: str) -> bool:
     except OSError as mistake:
         why = mistake.strerror or str(mistake)
     if why:
-        files.damaged(path, why)
+        files.warn_damaged(path, why)
     return not why
 
 

@@ -14,18 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from archgen.extensions import foreign
+from archgen.extensions import unowned
 from archgen.outcomes.estimated import CHOSEN, COSTS, ENERGY_GUESS, GUESS, OFF
-from archgen.outcomes.fronts import covering
+from archgen.outcomes.fronts import representatives
 from archgen.outcomes.points import FIELD, Outcome, Point, Row
 from archgen.process.cache import cache_dir
-from archgen.process.files import tidy
+from archgen.process.files import remove_abandoned
 from archgen.report.tried_levers import POINTS
 from archgen.schema.variants import Variant
 from archgen.studies import schedule_transfer
 from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.options import Named, Running, Several, StudyOptions, with_fields
-from archgen.studies.results import Study, about, expected, write_study
+from archgen.studies.results import Study, study_metadata, with_estimates, write_study
 from archgen.studies.run import OUTLOOK, to_estimate
 from archgen.studies.schedule_transfer import ScheduleTransfer, reported_outcomes
 from archgen.studies.store import Store, StoreError
@@ -80,7 +80,7 @@ def run_study(
     """
     design = replace(design, timeout=running.timeout or design.timeout)
     wanted = [point for point in points(design) if among is None or point.key in among]
-    said = about(design, wanted, running.command)
+    said = study_metadata(design, wanted, running.command)
     # Changes of machines are tried as far as a study of so many points is to.
     anew = tools.anew and len(wanted) <= POINTS
     tools = replace(tools, tries=tools.tries and running.tries, anew=anew)
@@ -178,7 +178,7 @@ def store_in(out: Named | None) -> Store | None:
         raise StudyError([said]) from None
     store = Store(folder)
     for place in (folder, store.folder, store.decisions, cache_dir()):
-        tidy(place)
+        remove_abandoned(place)
     return store
 
 
@@ -199,7 +199,7 @@ def _workers_for(running: Running, bounded: bool, tools: Tools, count: int) -> W
 def _refuse_foreign(running: Running, jobs: int) -> None:
     """Raises StudyError where the study's own process has registered what other processes, or the
     keys of stored results, do not know."""
-    known = foreign()
+    known = unowned()
     # A single worker is a fork of this process, which has what was registered here.
     alone = running.executor == HERE or (running.executor == LOCAL and can_guard())
     if known and not (jobs == 1 and alone and running.out is None):
@@ -267,8 +267,8 @@ def run_estimated(
         # An outcome by a borrowed schedule has a key of its own, so they go by their order.
         full = dict(zip((point.key for point in run), found.outcomes, strict=True))
         loans = found.loans
-    outcomes = (*expected(full, chosen).values(), *(guessed[guess.key] for guess in rest))
-    result = Study(outcomes, design.archs, about(design, wanted, running.command), loans)
+    outcomes = (*with_estimates(full, chosen).values(), *(guessed[guess.key] for guess in rest))
+    result = Study(outcomes, design.archs, study_metadata(design, wanted, running.command), loans)
     if running.out is not None:
         write_study(result, Path(running.out), [*run, *rest], chosen, running.plots)
     return result
@@ -292,7 +292,7 @@ def _points_to_run(
             by_case.setdefault(case, []).append((row, point.key, costs))
     chosen: dict[str, Row] = {}
     for found in by_case.values():
-        for index, why in covering([costs for *_, costs in found], count, OFF):
+        for index, why in representatives([costs for *_, costs in found], count, OFF):
             row, key, (milliseconds, _) = found[index]
             chosen[key] = {GUESS: milliseconds, CHOSEN: why, ENERGY_GUESS: row.get("energy_mj")}
     return chosen

@@ -27,7 +27,7 @@ from multiprocessing.context import BaseContext
 from archgen.outcomes.points import Outcome, Point
 from archgen.process import guard
 from archgen.process.cache import code_version
-from archgen.process.start import collect_rarely, one_thread_each, say_plainly
+from archgen.process.start import collect_rarely, configure_messages, single_threaded
 from archgen.process.steps import Board, ProcessStep, overdue, step_of
 from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
 from archgen.studies.store import Store
@@ -137,8 +137,8 @@ class LocalProcesses(Workers):
         if memory is not None and memory < guard.LEAST:
             said = f"a worker process takes {show_bytes(guard.LEAST)} before its first point"
             raise WorkersGone(f"{show_bytes(memory)} for each worker (--memory, --jobs): {said}")
-        one_thread_each()
-        self.jobs, self._tools, self._memory = jobs, tools, guard.grant(memory, jobs)
+        single_threaded()
+        self.jobs, self._tools, self._memory = jobs, tools, guard.memory_share(memory, jobs)
         self._context = _context(jobs)
         self._full = _FULL * (self._memory or float("inf"))
         self._idle: list[_WorkerProcess] = []
@@ -239,7 +239,7 @@ def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[
     """`environment`: of the study; that of the server which forks is older."""
     os.environ.update(environment)
     collect_rarely()
-    say_plainly()
+    configure_messages()
     guard.become_worker(memory, board)
     _own.tools = tools
 

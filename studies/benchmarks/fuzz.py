@@ -35,7 +35,7 @@ from fuzzing.forked import Answer, apart, each
 from fuzzing.judge import ANSWERS, judged
 from fuzzing.shrink import shrunk
 
-from archgen.process.start import one_thread_each
+from archgen.process.start import single_threaded
 
 CPU = 60.0
 """Seconds of processor time for a case; a quick one takes about one."""
@@ -46,7 +46,7 @@ TWICE = 40
 def main(given: Sequence[str] | None = None) -> None:
     """Run seeds until the time is over; exit code 1 if one of them failed."""
     options = arguments(given)
-    one_thread_each()
+    single_threaded()
     options.out.mkdir(parents=True, exist_ok=True)
     log = options.out / ("broken.jsonl" if options.broken else "log.jsonl")
     known = {line["seed"] for line in read(log)}

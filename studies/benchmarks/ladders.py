@@ -19,7 +19,7 @@ from typing import Any
 
 from tables import arguments, table
 
-from archgen.process.start import one_thread_each
+from archgen.process.start import single_threaded
 from archgen.studies.design import Design
 from archgen.studies.options import Running
 from archgen.studies.plan import load_study
@@ -97,7 +97,7 @@ def rise(steps: Sequence[float]) -> float:
 def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
-    one_thread_each()
+    single_threaded()
     chosen = [each for each in ladders() if all(word in each.label for word in options.only)]
     rows = []
     for ladder in chosen[:2] if options.quick else chosen:

@@ -24,7 +24,7 @@ from tables import arguments, table
 from archgen.outcomes.bottleneck import AT_MOST
 from archgen.report.account import account
 from archgen.report.levers import Lever, levers
-from archgen.report.points import views
+from archgen.report.points import point_views
 from archgen.schema import load_arch
 from archgen.schema.rewritten import changed
 from archgen.studies.results import Study
@@ -64,7 +64,7 @@ def applied(arch: Arch, model: str, options: argparse.Namespace) -> Iterator[App
     base = _run([arch], model, STANDARD, options)
     if base.outcomes[0].status != "ok":
         return
-    own = account(views(base)[0], base.outcomes[0])
+    own = account(point_views(base)[0], base.outcomes[0])
     found = [lever for lever in levers(arch, [own]) if lever.fields]
     kept = [lever for lever in found if options.bounds or lever.way != AT_MOST][:FIRST]
     others = [changed(arch, lever.fields) for lever in kept]

@@ -51,10 +51,10 @@ FIRST = tuple(
 """Programs that notice most mutants at once: every network, machines of every kind."""
 THOROUGH = (
     "tests/compiler/test_tile_search.py", "tests/compiler/test_cost_transfer.py",
-    "tests/compiler/test_keep.py", "tests/compiler/test_geometry_walk.py",
+    "tests/compiler/test_residency.py", "tests/compiler/test_tile_trace.py",
     "tests/compiler/test_fuse_partition.py", "tests/compiler/test_alloc_pack.py",
-    "tests/compiler/test_alloc_places.py", "tests/compiler/test_fit.py",
-    "tests/compiler/test_homes.py",
+    "tests/compiler/test_alloc_places.py", "tests/compiler/test_fallback.py",
+    "tests/compiler/test_shared_residency.py",
     "tests/compiler/test_tree.py", "tests/compiler/test_closed_forms.py",
     "tests/compiler/test_replay.py",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from archgen.process.start import one_thread_each
+from archgen.process.start import single_threaded
 from archgen.studies.options import Running
 from archgen.studies.plan import load_study
 from archgen.studies.results import Study
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--effort", type=int, default=1)
     parser.add_argument("--no-verify", action="store_true")
     given = parser.parse_args()
-    one_thread_each()
+    single_threaded()
     file = sweep(given.points, given.family, given.model, given.effort, not given.no_verify)
     with tempfile.TemporaryDirectory() as name:
         os.environ["ARCHGEN_CACHE"] = f"{name}/cache"

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from typing import TypeVar
 
 from archgen.outcomes.points import Outcome, Point
-from archgen.process.start import collect_rarely, one_thread_each
+from archgen.process.start import collect_rarely, single_threaded
 from archgen.schema import load_arch
 from archgen.studies.run import Workbench
 from archgen.toolchain import STANDARD, Compiled, Request, compiled_report
@@ -204,7 +204,7 @@ def mapped(one: Callable[[C], T], cases: Sequence[C], jobs: int) -> Iterator[T]:
     if jobs <= 1:
         yield from map(one, cases)
         return
-    one_thread_each()  # inherited by the workers, which load numpy anew
+    single_threaded()  # inherited by the workers, which load numpy anew
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, initializer=collect_rarely) as pool:
         yield from pool.map(one, cases)

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from networks import model
 from onnx import helper, numpy_helper
 
-from archgen.cli.main import cli, complain
+from archgen.cli.main import cli, report_error
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
@@ -154,7 +154,7 @@ def refused(*arguments: object) -> str:
     error = invoke(*arguments).exception
     assert isinstance(error, Exception)
     with redirect_stderr(StringIO()) as printed:
-        assert complain(error) == 2
+        assert report_error(error) == 2
     return "".join(line.removeprefix("error: ") for line in printed.getvalue().splitlines(True))
 
 

@@ -15,7 +15,7 @@ from archgen.outcomes.frame import read_table, table_bytes
 from archgen.outcomes.points import Outcome, Row, StudyMetadata
 from archgen.schema.rewritten import fields_of
 from archgen.schema.tree import Node, Table
-from archgen.schema.variants import Variant, spelled, variant
+from archgen.schema.variants import Variant, as_node, variant
 from archgen.studies.results import Study
 
 SIZE, BANDWIDTH = "memories.local.size", "memories.dram.bandwidth"
@@ -26,7 +26,7 @@ def sweep(made: Study, sizes: int, bandwidths: int) -> Study:
     """The first point of `made` on `sizes` x `bandwidths` machines, and as two networks."""
     first = next(outcome for outcome in made.outcomes if outcome.status == "ok")
     base = made.by_name[str(first.row["arch"])]
-    tree = spelled(fields_of(base))
+    tree = as_node(fields_of(base))
     machines = [
         _variant(tree, f"{64 * (place + 1)} KiB", f"{4 * (other + 1)} GB/s")
         for place, other in product(range(sizes), range(bandwidths))
@@ -39,7 +39,7 @@ def sweep(made: Study, sizes: int, bandwidths: int) -> Study:
 
 def _variant(tree: Node, size: str, bandwidth: str) -> Variant:
     assert isinstance(tree, Table)
-    made, mistakes = variant(tree, {SIZE: spelled(size), BANDWIDTH: spelled(bandwidth)})
+    made, mistakes = variant(tree, {SIZE: as_node(size), BANDWIDTH: as_node(bandwidth)})
     assert made is not None, mistakes
     return made
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from host_only import invoke
 
 import archgen
 from archgen.cli.main import cli, is_user_error
@@ -163,7 +164,7 @@ def test_what_cannot_be_calibrated_is_said(tmp_path: Path) -> None:
         CliRunner().invoke(cli, ["calibrate", str(base), str(points)], catch_exceptions=False)
     assert is_user_error(told.value)
     (tmp_path / "other.yaml").write_text("extends: soma-edge\nname: other\n")
-    done = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "*.yaml"), str(points)])
+    done = invoke("calibrate", str(tmp_path / "*.yaml"), str(points))
     assert done.exit_code == 2
     assert "stands for 2 machines, expected one" in done.output
 
@@ -171,7 +172,7 @@ def test_what_cannot_be_calibrated_is_said(tmp_path: Path) -> None:
 def test_a_machine_that_assumes_nothing_cannot_be_calibrated(tmp_path: Path) -> None:
     file = tmp_path / "points.csv"
     file.write_text(POINTS)
-    done = CliRunner().invoke(cli, ["calibrate", "soma-edge", str(file)])
+    done = invoke("calibrate", "soma-edge", str(file))
     assert done.exit_code == 2
     assert "soma-edge assumes nothing to fit" in done.output
 
@@ -199,7 +200,7 @@ def test_a_fit_overwrites_nothing_that_it_reads(tmp_path: Path, name: str) -> No
     base.write_text("extends: first.yaml\nname: guessed\nassumed: {matrix.sustained: 0.5 .. 1.0}\n")
     points.write_text('model,ms\n"gemm:q=3",1\nnone.onnx,2\n')
     line = ["calibrate", str(base), str(points), "--out", str(tmp_path / name)]
-    done = CliRunner().invoke(cli, line)
+    done = invoke(*line)
     assert done.exit_code == 2
     for said in ("is what is read", "points.csv:2: ", "points.csv:3: "):
         assert said in done.output

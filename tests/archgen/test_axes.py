@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-import pandas as pd
 import pytest
 from networks import model
 from onnx import helper
 
 from archgen.cli.summary import reasons
-from archgen.outcomes.axes import StudyAxis, axes, completed, workload
+from archgen.outcomes.axes import StudyAxis, axes, with_swept, workload
 from archgen.outcomes.frame import Frame, records, results_frame
 from archgen.outcomes.points import Outcome, Row
 from archgen.studies.design import Content, Design, points
@@ -45,7 +44,7 @@ def drawn(text: str, folder: Path) -> tuple[Frame, Design]:
     }
     rows = [point.identity() for point in points(design, contents)]
     outcomes = [Outcome(str(n), "", row | {"status": "ok"}) for n, row in enumerate(rows)]
-    return completed(results_frame(outcomes), design.archs), design
+    return with_swept(results_frame(outcomes), design.archs), design
 
 
 def found(text: str, folder: Path) -> dict[str, StudyAxis]:
@@ -149,14 +148,9 @@ def row(size: int, status: str, **more: object) -> Row:
     }  # fmt: skip
 
 
-def frame_of(rows: list[Row]) -> pd.DataFrame:
-    return results_frame(
-        [Outcome(str(number), str(number), row) for number, row in enumerate(rows)]
-    )
-
-
 def said(rows: list[Row]) -> list[str]:
-    return list(reasons(frame_of(rows), {}))
+    outcomes = [Outcome(str(number), str(number), row) for number, row in enumerate(rows)]
+    return list(reasons(results_frame(outcomes), {}))
 
 
 def test_what_refuses_some_lengths_names_them() -> None:

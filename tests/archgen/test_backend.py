@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unittest
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +33,6 @@ SAMPLE = (
 )  # fmt: skip
 
 
-@cache
-def onnx_tests(chosen: Any) -> BackendTest:
-    return BackendTest(chosen, __name__)
-
-
 def failures(tests: BackendTest, names: tuple[str, ...]) -> list[str]:
     """What goes wrong in the node tests called `names`."""
     suite = unittest.TestSuite()
@@ -51,7 +45,7 @@ def failures(tests: BackendTest, names: tuple[str, ...]) -> list[str]:
 
 
 def test_onnx_runs_its_tests() -> None:
-    assert failures(onnx_tests(backend), SAMPLE) == []
+    assert failures(BackendTest(backend, __name__), SAMPLE) == []
 
 
 def net(op: str, *inputs: tuple[str, int, list[Any]], **attributes: Any) -> onnx.ModelProto:

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from host_only import HOST_ONLY, small_model
+from host_only import HOST_ONLY, invoke, small_model
 from junitparser import JUnitXml
 
-from archgen.cli.main import cli
 from archgen.cli.terminal import ExitCode
 from archgen.comparison.budgets import Check, check_budgets, read_budgets
 from archgen.outcomes.points import Outcome
@@ -98,7 +96,7 @@ def test_budgets_end_with_codes_of_their_own(
     study("soma-edge", str(small_model(Path("s.onnx"))), out="out", plots=False, tools=HOST_ONLY)
     path.write_text(text)
     given = ["results", "out", "--budget", "budgets.yaml", "--junit", "junit.xml"]
-    result = CliRunner().invoke(cli, given)
+    result = invoke(*given)
     assert result.exit_code == code, result.output
     assert said in result.output
     assert JUnitXml.fromfile("junit.xml").tests == 1 + text.count("<=")

@@ -22,10 +22,10 @@ from host_only import invoke, small_model
 from role_nets import STREAMING, net, saved
 
 import archgen
-from archgen.cli.main import VERBS, complain, main
+from archgen.cli.main import VERBS, main, report_error
 from archgen.cli.terminal import show
 from archgen.process.internal_errors import error_line, written
-from archgen.process.start import collecting_rarely, say_plainly
+from archgen.process.start import collecting_rarely, configure_messages
 from compiler.errors import UnsupportedModel, on
 from compiler.frontend.rewrite import static_shape
 from compiler.passes import PassFailed
@@ -104,14 +104,14 @@ def test_names_that_a_terminal_has_no_letters_for_are_spelled_out(
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(told, encoding="ascii"))
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    say_plainly()
+    configure_messages()
     show([], ["\u00e9.onnx"])
     sys.stdout.flush()
     assert told.getvalue() == rb"\xe9.onnx" + os.linesep.encode()
 
 
 def test_a_full_disk_is_no_error_of_archgen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert complain(OSError(errno.ENOSPC, "No space left on device")) == 2
+    assert report_error(OSError(errno.ENOSPC, "No space left on device")) == 2
     assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 

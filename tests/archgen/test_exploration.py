@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from host_only import python, small_model
 from hypothesis import given
 from hypothesis import strategies as st
-from lending_tools import BY_SIZE, KIB, OFF, RIGHT, TRADE_OFF, cycles_of
+from schedule_transfer_tools import BY_SIZE, KIB, OFF, RIGHT, TRADE_OFF, cycles_of
 
 from archgen.cli.main import cli
 from archgen.energy import costs_of
@@ -28,7 +28,7 @@ from archgen.exploration.search import ExplorationResult, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.space import base_value, values_of
 from archgen.exploration.target import smallest
-from archgen.outcomes.fronts import dominates, front, ranks
+from archgen.outcomes.fronts import dominates, pareto_front, pareto_ranks
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.file import ValueRange
@@ -131,7 +131,7 @@ COSTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 
 
 @given(COSTS)
 def test_nothing_dominates_the_front_and_it_dominates_the_rest(costs: list[tuple[int]]) -> None:
-    best = front(costs)
+    best = pareto_front(costs)
     assert not any(dominates(other, costs[index]) for index in best for other in costs)
     rest = set(range(len(costs))) - set(best)
     assert all(any(dominates(costs[index], costs[other]) for index in best) for other in rest)
@@ -139,8 +139,8 @@ def test_nothing_dominates_the_front_and_it_dominates_the_rest(costs: list[tuple
 
 @given(COSTS)
 def test_ranks_count_the_fronts_before(costs: list[tuple[int]]) -> None:
-    found = ranks(costs)
-    assert [index for index, rank in enumerate(found) if rank == 0] == front(costs)
+    found = pareto_ranks(costs)
+    assert [index for index, rank in enumerate(found) if rank == 0] == pareto_front(costs)
     for index, own in enumerate(costs):
         above = [found[other] for other, cost in enumerate(costs) if dominates(cost, own)]
         assert found[index] == (max(above) + 1 if above else 0)

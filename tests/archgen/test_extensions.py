@@ -7,12 +7,11 @@ from pathlib import Path
 
 import onnx
 import pytest
-from click.testing import CliRunner
+from host_only import invoke
 from networks import model as model_of
 from onnx import helper
 
-from archgen.cli.main import cli
-from archgen.extensions import ExtensionError, activate, extension, foreign
+from archgen.extensions import ExtensionError, activate, extension, unowned
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
@@ -68,7 +67,7 @@ def test_an_extension_reaches_every_worker_and_leaves_nothing(
 ) -> None:
     assert counts(run(model, written(tmp_path), jobs=jobs)) == ONE
     assert OPERATORS["Softsign"] is SHIPPED
-    assert foreign() == []
+    assert unowned() == []
 
 
 def test_results_are_stored_for_the_extension_as_it_is(tmp_path: Path, model: Path) -> None:
@@ -186,7 +185,7 @@ def test_an_error_in_a_function_of_an_extension_is_its_own(
     path = tmp_path / "broken.py"
     path.write_text(text)
     given = ["-m", str(model), "--effort", "0", "--extension", str(path)]
-    made = CliRunner().invoke(cli, ["compile", MACHINES[0], *given])
+    made = invoke("compile", MACHINES[0], *given)
     assert isinstance(made.exception, ExtensionError)  # exit code 2, and no report to attach
     told = re.compile(rf"extension {re.escape(str(path))}{said}")
     assert told.fullmatch(str(made.exception))
@@ -204,9 +203,9 @@ def test_a_study_file_and_the_command_line_name_extensions(tmp_path: Path, model
         "compiler: {effort: 0}\n"
     )
     arguments = ["--no-plots", "--out", str(tmp_path / "out"), "--jobs", "1"]
-    result = CliRunner().invoke(cli, ["study", str(file), *arguments])
+    result = invoke("study", str(file), *arguments)
     assert result.exit_code == 0, result.output
     assert counts(open_study(tmp_path / "out")) == ONE[:1]
     given = ["-m", str(model), "--effort", "0", "--extension", str(tmp_path / "softsign.py")]
-    made = CliRunner().invoke(cli, ["compile", MACHINES[0], *given])
+    made = invoke("compile", MACHINES[0], *given)
     assert "36 lines" in made.stderr

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from click.testing import CliRunner
+from host_only import invoke
 from networks import Net
 
-from archgen.cli.main import cli
 from archgen.outcomes.answer import answer
 from archgen.studies.design import StudyError
 from archgen.studies.sweep import study
@@ -70,9 +69,7 @@ def test_a_program_for_a_range_of_sizes_says_why_it_has_none(tmp_path: Path) -> 
 
 
 def test_estimates_say_that_they_have_none() -> None:
-    found = CliRunner().invoke(
-        cli, ["study", "soma-edge", "-m", NETWORK, "--estimate", "--in-flight", "2"]
-    )
+    found = invoke("study", "soma-edge", "-m", NETWORK, "--estimate", "--in-flight", "2")
     assert "--estimate has no inferences in flight" in str(found.exception)
 
 

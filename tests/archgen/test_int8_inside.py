@@ -74,25 +74,14 @@ def linear_attention() -> onnx.ModelProto:
     return model([node], ports, ["y", "state"], {}, 27)
 
 
-def nhwc() -> onnx.ModelProto:
-    """Convolutions of which ONNX Runtime has no kernel here, channels last."""
+def convolutions(first: str, second: str, *shape: int, **first_act: str) -> onnx.ModelProto:
+    """Two convolutions, the second with what ONNX Runtime fused into it and with a sum."""
     said = {"pads": [1, 1, 1, 1], "domain": "com.microsoft"}
     nodes = [
-        helper.make_node("NhwcConv", ["x", "w", "b"], ["r"], **said),
-        helper.make_node("NhwcFusedConv", ["r", "v", "b", "x"], ["y"], activation="Relu", **said),
+        helper.make_node(first, ["x", "w", "b"], ["r"], **first_act, **said),
+        helper.make_node(second, ["r", "v", "b", "x"], ["y"], activation="Relu", **said),
     ]
-    ports = dict.fromkeys(("x", "y"), (1, 6, 6, 4))
-    return model(nodes, ports, ["y"], {"w": (4, 4, 3, 3), "v": (4, 4, 3, 3), "b": (4,)})
-
-
-def fused() -> onnx.ModelProto:
-    """Two convolutions with what ONNX Runtime fused into them, the second with a sum."""
-    said = {"activation": "Relu", "pads": [1, 1, 1, 1], "domain": "com.microsoft"}
-    nodes = [
-        helper.make_node("FusedConv", ["x", "w", "b"], ["r"], **said),
-        helper.make_node("FusedConv", ["r", "v", "b", "x"], ["y"], **said),
-    ]
-    ports = dict.fromkeys(("x", "y"), (1, 4, 6, 6))
+    ports = dict.fromkeys(("x", "y"), shape)
     return model(nodes, ports, ["y"], {"w": (4, 4, 3, 3), "v": (4, 4, 3, 3), "b": (4,)})
 
 
@@ -153,8 +142,8 @@ MODELS = {
     "foreign operators": around_foreign_operators,
     "Einsum": written_otherwise,
     "MatMulNBits": packed,
-    "FusedConv": fused,
-    "NhwcConv": nhwc,
+    "FusedConv": lambda: convolutions("FusedConv", "FusedConv", 1, 4, 6, 6, activation="Relu"),
+    "NhwcConv": lambda: convolutions("NhwcConv", "NhwcFusedConv", 1, 6, 6, 4),  # no kernel here
     "GRU of one step": lambda: cell("GRU", 3, 1),
     "GRU": lambda: cell("GRU", 3, 3),
     "LSTM": lambda: cell("LSTM", 4, 3),

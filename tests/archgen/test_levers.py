@@ -12,11 +12,18 @@ from small_nets import saved
 
 import archgen
 from archgen.api import prepared_for, request_for
-from archgen.outcomes.bottleneck import ANEW, AT_MOST, ESTIMATED, SIMULATED, TriedChange, key_of
+from archgen.outcomes.bottleneck import (
+    AT_MOST,
+    ESTIMATED,
+    RECOMPILED,
+    SIMULATED,
+    TriedChange,
+    change_key,
+)
 from archgen.report.account import Account, account
 from archgen.report.lever_rules import RULES, rules_for
 from archgen.report.levers import LEAST, Lever, levers
-from archgen.report.points import views
+from archgen.report.points import point_views
 from archgen.report.ranking import rank
 from archgen.report.summary import sentences
 from archgen.report.tried_levers import WORTH
@@ -46,7 +53,7 @@ def found(
 ) -> tuple[Study, list[Lever], Account]:
     made = study([arch], [str(network)], effort=effort, verify=False, levers=True, executor="here",
                  tools=tools)  # fmt: skip
-    own = account(views(made)[0], made.outcomes[0])
+    own = account(point_views(made)[0], made.outcomes[0])
     return made, levers(arch, [own])[0], own
 
 
@@ -63,7 +70,7 @@ def test_the_engine_that_all_wait_for_comes_first(slow: tuple[Study, list[Lever]
     # Loads at a byte a cycle are all that is waited for; at two they take half of the time.
     assert first.gain == pytest.approx(own.share("load") / 2, abs=0.05)
     assert "twice the DRAM bandwidth" not in [lever.title for lever in changes]
-    points = views(made)
+    points = point_views(made)
     said = sentences(made, points, rank(points, made.archs), {made.archs[0].name: changes})
     assert any("which saves" in each and "simulated on the changed" in each for each in said)
 
@@ -95,7 +102,7 @@ def test_what_was_tried_overrules_a_bound(slow: tuple[Study, list[Lever], Accoun
     _, changes, own = slow
     arch, first = own.point.arch, changes[0]
     none = TriedChange(first.fields, -0.001, SIMULATED)
-    idle = replace(own, tried={key_of(first.fields): none})
+    idle = replace(own, tried={change_key(first.fields): none})
     kept, without = levers(arch, [idle])
     assert first.title in without
     assert first.title not in [lever.title for lever in kept]
@@ -195,7 +202,7 @@ def test_what_takes_another_program_gets_one(tmp_path: Path) -> None:
     native = changed(arch, depthwise.fields)
     assert native is not None
     _, _, after = found(native, network)
-    assert depthwise.way == ANEW
+    assert depthwise.way == RECOMPILED
     assert depthwise.gain == 1 - after.cycles / own.cycles, "both at the least effort"
 
 
@@ -208,7 +215,7 @@ def test_a_machine_is_not_compiled_for_again_to_be_compared_with_another(tmp_pat
 
     arch = variant(DENSE | {"matrix.cols": 8, "matrix.depth": 8})
     quick, thorough = (
-        {str(lever.fields): lever.gain for lever in changes if lever.way == ANEW}
+        {str(lever.fields): lever.gain for lever in changes if lever.way == RECOMPILED}
         for _, changes, _ in (
             found(arch, network),
             found(arch, network, replace(STANDARD, compile=compiled), effort=1),

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from host_only import invoke
 
-from archgen.cli.main import cli
 from archgen.lint import RULES, findings
 from archgen.lint.findings import as_argument
 from archgen.lint.rules import beyond_limit
@@ -170,7 +169,7 @@ copy:
 
 
 def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli, ["lint", *words])
+    done = invoke("lint", *words)
     return done.exit_code, done.output
 
 
@@ -199,7 +198,7 @@ def test_severities_and_what_is_ignored_decide_the_exit_code(tmp_path: Path) -> 
 def test_check_ends_with_0_where_only_warnings_are_left(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(WRONG)
-    done = CliRunner().invoke(cli, ["check", str(file), "--ignore", "area-wafer,area-reticle"])
+    done = invoke("check", str(file), "--ignore", "area-wafer,area-reticle")
     assert done.exit_code == 0
     assert "area-wafer" not in done.output and "warning: wrong: " in done.output
 

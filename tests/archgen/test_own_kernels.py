@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from host_only import invoke
 from networks import model
 from onnx import helper
 from role_nets import saved
 
 from archgen.api import compile_model, execute, load_arch, load_model
-from archgen.cli.main import cli
 from archgen.extensions import ExtensionError, activate, extension
 from archgen.outcomes.frame import Frame
 from archgen.studies.sweep import study
@@ -92,7 +91,7 @@ def spelled_out(folder: Path) -> Path:
 
 
 def test_a_form_of_ones_own_is_listed_with_its_cycles(tmp_path: Path) -> None:
-    made = CliRunner().invoke(cli, ["isa", MACHINE, "--extension", str(written(tmp_path))])
+    made = invoke("isa", MACHINE, "--extension", str(written(tmp_path)))
     (line,) = (line for line in made.output.splitlines() if "vector.binary.swiglu" in line)
     assert line.split() == ["vector.binary.swiglu", "dst", "=", "swiglu(a,", "b)", "1", "rank", "2"]
 

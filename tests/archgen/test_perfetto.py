@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
+from host_only import invoke
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
 from role_nets import conv_net
 from small_run import machine, two_layers, two_tiles
 
 import archgen
-from archgen.cli.main import cli
 from archgen.outcomes.columns import column
 from archgen.outcomes.rows import traffic_row
 from archgen.perfetto import document, trace_bytes, write_trace
@@ -299,10 +298,10 @@ def test_a_study_keeps_traces_where_they_are_wanted(tmp_path: Path) -> None:
 def test_compile_writes_a_trace_instead_of_text(tmp_path: Path) -> None:
     model, path = conv_net(tmp_path / "net.onnx"), tmp_path / "run.pftrace"
     asked = ["compile", "soma-edge", "-m", str(model), "--effort", "0", "--trace", str(path)]
-    result = CliRunner().invoke(cli, asked)
+    result = invoke(*asked)
     assert (result.exit_code, result.stdout) == (0, "")
     assert "core 0/matrix" in Reader(path.read_bytes()).shown.slices
-    wrong = CliRunner().invoke(cli, [*asked[:-1], str(tmp_path / "no/run"), "--after", "fuse"])
+    wrong = invoke(*asked[:-1], str(tmp_path / "no/run"), "--after", "fuse")
     said = str(wrong.exception)
     assert f"--trace {tmp_path}/no/run: there is no folder" in said
     assert "--after and --trace: one of them at a time" in said

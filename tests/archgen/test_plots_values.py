@@ -36,7 +36,7 @@ from archgen.plots import (
     waterfall_figure,
 )
 from archgen.plots.over_time import stretches
-from archgen.plots.pareto import front
+from archgen.plots.pareto import front_places
 from archgen.plots.saving import (
     DRAWN,
     EXPLORE,
@@ -150,7 +150,7 @@ def test_what_is_missing_is_said() -> None:
     [((False, False), [0, 1, 4]), ((True, False), [4, 3]), ((False, True), [0, 2])],
 )
 def test_the_front_is_what_nothing_dominates(more: tuple[bool, bool], expected: list[int]) -> None:
-    assert front([(1, 5), (2, 3), (3, 6), (4, 4), (3, 1)], more) == expected
+    assert front_places([(1, 5), (2, 3), (3, 6), (4, 4), (3, 1)], more) == expected
 
 
 def test_the_front_is_labelled_and_the_rest_grey() -> None:

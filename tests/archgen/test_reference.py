@@ -134,7 +134,7 @@ def test_a_reference_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     inputs, between = sample_inputs(proto), ["layers.0.attention.add"]
     whole = run_reference(proto, inputs, between)
     monkeypatch.setattr(reference, "_PART", 5000)
-    parts = list(reference._parts(reference.detached(proto)))
+    parts = list(reference._kernel_parts(reference.detached(proto)))
     assert len(parts) > 4 and sum(map(len, parts)) == len(proto.graph.node)
     again = run_reference(proto, inputs, between)
     assert whole.keys() == again.keys()

@@ -17,7 +17,7 @@ from role_nets import LAYERS, conv_net
 
 from archgen.cli.compile_report import parts
 from archgen.outcomes.bottleneck import Verdict
-from archgen.report.found import ANSWER, FRONT, LADDERS, PAIRS, TORNADO, Findings, findings
+from archgen.report.search_results import ANSWER, FRONT, LADDERS, PAIRS, TORNADO, Findings, findings
 from archgen.report.sheet import Sheet
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
 from archgen.studies.sweep import study

@@ -20,8 +20,8 @@ from role_nets import conv_net
 from archgen.report import page as pages
 from archgen.report import report_html, write_report
 from archgen.report.explorer import Explorer, explorer
-from archgen.report.points import views
-from archgen.report.ranking import content, measured, rank
+from archgen.report.points import point_views
+from archgen.report.ranking import machine_content, measured, rank
 from archgen.report.sheet import Cell, ComputedColumn, Heading, sheet
 from archgen.report.tables import points_sheet, swept
 from archgen.studies.results import Study
@@ -208,8 +208,8 @@ def test_a_thousand_points_are_a_page_of_ten_megabytes(one_run: Study) -> None:
 
 def test_what_a_change_brings_is_measured_where_the_study_has_it(one_run: Study) -> None:
     made = sweep(one_run, 1, 2)
-    ranking = rank(views(made), made.archs)
-    known = {content(each.arch): (each,) for each in ranking.ranked}
+    ranking = rank(point_views(made), made.archs)
+    known = {machine_content(each.arch): (each,) for each in ranking.ranked}
     slow = ranking.ranked[-1]
     found = measured({BANDWIDTH: "8 GB/s"}, slow, known)
     assert found is not None
@@ -221,7 +221,7 @@ def test_what_a_change_brings_is_measured_where_the_study_has_it(one_run: Study)
 
 
 def plots_of(made: Study) -> Explorer | None:
-    points = views(made)
+    points = point_views(made)
     table = points_sheet(points, rank(points, made.archs), lambda point: "")
     return explorer(table, [heading for heading, _ in swept(points)])
 

@@ -31,7 +31,7 @@ from archgen.report import card_html, report_html
 from archgen.report.account import Account, account
 from archgen.report.lever_rules import rules_for
 from archgen.report.levers import LEAST
-from archgen.report.points import PointView, views
+from archgen.report.points import PointView, point_views
 from archgen.report.ranking import rank
 from archgen.report.sheet import percent
 from archgen.report.tables import waterfall_sheet
@@ -220,7 +220,7 @@ def test_tables_have_the_numbers_of_the_frame(made: Study, page: Element) -> Non
 
 
 def test_the_cycles_of_every_run_are_told_from_the_bound_on(made: Study) -> None:
-    points = [point for point in views(made) if point.has_run]
+    points = [point for point in point_views(made) if point.has_run]
     found = waterfall_sheet(points)
     names = [heading.name for heading in found.headings]
     assert len(found.rows) == len(points) > 1
@@ -248,7 +248,7 @@ def test_wrong_results_are_left_out_of_comparisons(made: Study) -> None:
     fastest = min((o for o in outcomes if o.status == "ok"), key=lambda o: o.row["latency_ms"])  # type: ignore[arg-type, return-value]
     index = outcomes.index(fastest)
     outcomes[index] = replace(fastest, row=fastest.row | {"verified": False})
-    points = views(replace(made, outcomes=tuple(outcomes)))
+    points = point_views(replace(made, outcomes=tuple(outcomes)))
     best = [p for s in rank(points, made.archs).standings for p in s.best.values()]
     assert index not in [point.index for point in best]
     card = card_html(replace(made, outcomes=tuple(outcomes)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
-from host_only import HOST_ONLY, small_model
+from host_only import HOST_ONLY, invoke, small_model
 
 from archgen.cli.main import cli
 from archgen.outcomes.columns import COLUMNS, STALLS, column, ordered
@@ -113,7 +113,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def listed(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["results", str(folder), *arguments])
+    return invoke("results", str(folder), *arguments)
 
 
 def test_a_slow_clock_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,10 @@ from typing import Any, get_type_hints
 import pandas as pd
 import pytest
 import yaml
-from click.testing import CliRunner
 from host_only import HOST_ONLY, invoke, prints, python, refused, small_model
 from role_nets import LEFT_OVER, STREAMING, net, saved
 
 import archgen
-from archgen.cli.main import cli
 from archgen.cli.summary import reasons
 from archgen.models.extents import SizeRange
 from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, column
@@ -389,7 +387,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 
 
 def test_the_json_schema_has_every_field_and_says_what_it_is() -> None:
-    printed = CliRunner().invoke(cli, ["schema", "--study"])
+    printed = invoke("schema", "--study")
     assert printed.exit_code == 0
     schema = json.loads(printed.output)
     assert schema == study_schema()

@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from archgen.outcomes.columns import COLUMNS
-from archgen.outcomes.estimated import like_with_like
+from archgen.outcomes.estimated import comparable
 from archgen.outcomes.frame import Frame, typed_frame
 from archgen.outcomes.points import Row
 from archgen.plots import map_figure, pareto_figure, roofline_figure, sweep_figure
 from archgen.plots.saving import overview_figures
-from archgen.plots.style import folded, logarithmic
+from archgen.plots.style import logarithmic, wrapped
 from archgen.plots.sweeps import map_columns, sweep_columns
 from archgen.schema import load_arch
 from archgen.schema.rewritten import changed
@@ -200,7 +200,7 @@ def test_numbers_of_runs_stand_clear_of_the_others() -> None:
     frame, archs = study([32 * 2**n for n in range(8)], [2.0 + n for n in range(8)], [16])
     frame = frame.assign(estimated_ms=frame["latency_ms"], latency_ms=frame["latency_ms"] * 1.1)
     frame.loc[3, ["status", "estimated_ms", "latency_ms"]] = ["estimated", pd.NA, 20.0]
-    figure = map_figure(like_with_like(frame), archs, (SIZE, RATE))
+    figure = map_figure(comparable(frame), archs, (SIZE, RATE))
     figure.draw_without_rendering()
     texts = figure.axes[0].texts
     assert sum("\nrun " in text.get_text() for text in texts) == 63
@@ -301,13 +301,13 @@ def test_a_roofline_shows_every_point_of_a_family() -> None:
 
 @given(st.text("ab-_ /,", max_size=60), st.integers(3, 12))
 def test_folded_names_keep_their_letters_and_their_width(text: str, letters: int) -> None:
-    made = folded(text, letters)
+    made = wrapped(text, letters)
     assert all(len(line) <= letters for line in made.splitlines())
     assert re.sub(r"\s", "", made) == re.sub(r"\s", "", text)
 
 
 def test_long_names_are_broken_where_words_end() -> None:
-    assert folded("a-rather-long_name, sequence 128", 12) == "a-rather-\nlong_name,\nsequence 128"
+    assert wrapped("a-rather-long_name, sequence 128", 12) == "a-rather-\nlong_name,\nsequence 128"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from blocks import conv
 from machines import WRITEBACK, changed, machine
 from networks import Checked, Net, array_cycles, check
 from replay import read, replay
-from test_lookup_tables import forms
+from test_vector_functions import forms
 
 from archgen.schema import load_arch
 from simmodel.arch.record import Arch

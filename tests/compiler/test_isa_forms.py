@@ -127,7 +127,7 @@ def numbers(graph: NestGraph, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 OF_CODES = ("unary.lookup", "reduce.blocks")
-"""Of 256 codes, and into blocks: in test_lookup_tables.py and test_block_activations.py."""
+"""Of 256 codes, and into blocks: in test_vector_functions.py and test_block_activations.py."""
 FUNCTIONS = [
     f for f in forms().values() if f.function is not None and not f.name.endswith(OF_CODES)
 ]

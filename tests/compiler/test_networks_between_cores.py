@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from machines import machine
 from networks import check
-from test_slices import network
+from test_core_slices import network
 
 from compiler.cost.multicast import Handover, copies_of, handover_cycles
 from compiler.cost.overlap import far_rate

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from machines import NAMED, machine
 from networks import Net, check, followed
-from test_geometry_walk import group_of
+from test_tile_trace import group_of
 
 from compiler.api import CompileOptions, prepared
 from compiler.decisions.text.text import TreeError, parse_tree

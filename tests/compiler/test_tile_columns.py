@@ -11,7 +11,7 @@ import pytest
 from blocks import conv
 from machines import NAMED, changed, machine
 from networks import Net, check, followed
-from test_geometry_walk import group_of
+from test_tile_trace import group_of
 
 from compiler.api import CompileOptions, prepared
 from compiler.context import CompileResult

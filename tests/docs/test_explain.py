@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import archgen
 from archgen.cli.compare import _FIGURES
-from archgen.cli.explain import TOPICS, meant
+from archgen.cli.explain import TOPICS, matching_sections
 from archgen.cli.machines import _LEVELS
 from archgen.cli.main import VERBS, cli
 from archgen.cli.summary import _CELLS
@@ -96,7 +96,7 @@ def shown() -> list[str]:
 def test_every_heading_is_explained() -> None:
     known = shown()
     assert len(known) > 150
-    assert [text for text in known if not meant(text)] == []
+    assert [text for text in known if not matching_sections(text)] == []
 
 
 def test_no_heading_is_explained_that_is_not_shown() -> None:
@@ -108,7 +108,7 @@ def test_no_heading_is_explained_that_is_not_shown() -> None:
 @pytest.mark.parametrize("frame", [COLUMNS, LAYER_COLUMNS, SPAN_COLUMNS, LEVEL_COLUMNS])
 def test_every_column_is_explained(frame: tuple[archgen.outcomes.columns.Column, ...]) -> None:
     for column in frame:
-        found = [each.meaning for part in meant(column.name) for each in part.entries]
+        found = [each.meaning for part in matching_sections(column.name) for each in part.entries]
         assert column.meaning in found, column.name
 
 
@@ -117,13 +117,13 @@ def test_every_field_is_explained() -> None:
         for path in part.title.split(", "):
             for field in part.entries:
                 name = f"{path}.{field.name}".removeprefix("top level.").lstrip(".")
-                found = [each.meaning for made in meant(name) for each in made.entries]
+                found = [each.meaning for made in matching_sections(name) for each in made.entries]
                 assert field.meaning in found, name
 
 
 def test_every_answer_to_what_holds_a_run_up_is_explained() -> None:
     for words in (words for each in LIMITS.values() for words in (each.words, each.phrase)):
-        names = [entry.name for part in meant(words) for entry in part.entries]
+        names = [entry.name for part in matching_sections(words) for entry in part.entries]
         assert words in [spelt for name in names for spelt in name.split(" / ")]
 
 
@@ -131,7 +131,7 @@ def test_every_answer_to_what_holds_a_run_up_is_explained() -> None:
     "word", ["knee", "pareto", "levers", "lever", "traffic", "roofline", "bound", "Of roofline"]
 )
 def test_words_of_reports_are_explained(word: str) -> None:
-    assert any(section.title.startswith("words: ") for section in meant(word))
+    assert any(section.title.startswith("words: ") for section in matching_sections(word))
 
 
 def explained(*words: str) -> str:

@@ -31,7 +31,7 @@ from real_nets import TEXTS, real_net
 
 import archgen
 from archgen.outcomes.points import Outcome
-from archgen.process.start import one_thread_each
+from archgen.process.start import single_threaded
 from archgen.zoo.catalog import CATALOG
 
 TABLE = Path(__file__).with_name("smoke.txt")
@@ -134,7 +134,7 @@ def worse(table: Mapping[str, Row], floor: Mapping[str, Row]) -> Iterator[str]:
 
 def smoked(names: Sequence[str]) -> Iterator[tuple[str, Row, list[str]]]:
     """All of `names` on every processor, each as soon as it is there."""
-    with ProcessPoolExecutor(initializer=one_thread_each) as pool:
+    with ProcessPoolExecutor(initializer=single_threaded) as pool:
         for name, (row, why) in zip(names, pool.map(smoke, names), strict=True):
             yield name, row, why
 

@@ -97,7 +97,7 @@ class _AxisMoves:
         stated = int(attribute(self.node, "axis", default))
         return stated % self.rank(slot) if self.rank(slot) else stated
 
-    def keep(self, slot: int, axis: int, to: int, results: Iterable[int] | None = None) -> None:
+    def map_axis(self, slot: int, axis: int, to: int, results: Iterable[int] | None = None) -> None:
         """`axis` of an operand becomes axis `to` of the results, of all where none are named."""
         if 0 <= axis < self.rank(slot):
             into = range(len(self.node.output)) if results is None else results
@@ -116,7 +116,7 @@ class _AxisMoves:
             if axis in over:
                 self.mix(slot, axis, how)
             elif axis not in gone:
-                self.keep(slot, axis, axis - sum(each < axis for each in gone))
+                self.map_axis(slot, axis, axis - sum(each < axis for each in gone))
 
 
 def flow_of(net: Net) -> AxisFlow:
@@ -196,7 +196,7 @@ def _aligned(moves: _AxisMoves) -> None:
         for axis, extent in enumerate(moves.dims(slot)):
             one_size = extent in (_MANY, after[first + axis])
             if one_size or not isinstance(extent, int) or not isinstance(after[first + axis], int):
-                moves.keep(slot, axis, first + axis)
+                moves.map_axis(slot, axis, first + axis)
 
 
 def _lost(moves: _AxisMoves) -> None:
@@ -208,9 +208,9 @@ def _image(moves: _AxisMoves) -> None:
     kind = moves.node.op_type
     if kind not in ("Resize", "Upsample"):
         moves.batch.append((0, 0))
-    moves.keep(0, 0, 0)
+    moves.map_axis(0, 0, 0)
     if kind in _BY_CHANNEL:
-        moves.keep(0, 1, 1)
+        moves.map_axis(0, 1, 1)
     else:
         moves.mix(0, 1, "sums over it")
     for axis in range(2, moves.rank(0)):
@@ -229,18 +229,18 @@ def _matmul(moves: _AxisMoves) -> None:
     rank = max(left, right)
     for slot, own in ((0, left), (other, right)):
         for axis in range(own - 2):
-            moves.keep(slot, axis, axis + rank - own)
+            moves.map_axis(slot, axis, axis + rank - own)
     rows, cols = min(1, left - 1), min(1, right - 1)
     turned = [bool(attribute(moves.node, name, 0)) for name in ("transA", "transB")]
     moves.mix(0, left - 1 - rows * turned[0], "sums over it")
     moves.mix(other, right - 1 - cols * (not turned[1]), "sums over it")
     if rows:
-        moves.keep(0, left - 2 + turned[0], max(rank, 2) - 2)
+        moves.map_axis(0, left - 2 + turned[0], max(rank, 2) - 2)
     if cols:
-        moves.keep(other, right - 1 - turned[1], max(rank, 2) - 2 + rows)
+        moves.map_axis(other, right - 1 - turned[1], max(rank, 2) - 2 + rows)
     if moves.node.op_type == "Gemm":
         for axis in range(moves.rank(2)):
-            moves.keep(2, axis, axis + 2 - moves.rank(2))
+            moves.map_axis(2, axis, axis + 2 - moves.rank(2))
 
 
 def _normalization(moves: _AxisMoves) -> None:
@@ -285,15 +285,15 @@ def _gather(moves: _AxisMoves) -> None:
         moves.mix(0, axis, "takes single positions of it")
     for place in range(moves.rank(0)):
         if place != axis:
-            moves.keep(0, place, place if place < axis else place + rank - 1)
+            moves.map_axis(0, place, place if place < axis else place + rank - 1)
     for place in range(rank):
-        moves.keep(1, place, axis + place)
+        moves.map_axis(1, place, axis + place)
 
 
 def _transpose(moves: _AxisMoves) -> None:
     order = attribute(moves.node, "perm", None) or reversed(range(moves.rank(0)))
     for to, axis in enumerate(order):
-        moves.keep(0, axis, to)
+        moves.map_axis(0, axis, to)
 
 
 def _reshape(moves: _AxisMoves) -> None:
@@ -308,14 +308,14 @@ def _reshape(moves: _AxisMoves) -> None:
         copied[front : front + 1] == [0]
         or (before[front] is not None and before[front] == after[front])
     ):
-        moves.keep(0, front, front)
+        moves.map_axis(0, front, front)
         front += 1
     while back <= least - front and before[-back] is not None and before[-back] == after[-back]:
-        moves.keep(0, len(before) - back, len(after) - back)
+        moves.map_axis(0, len(before) - back, len(after) - back)
         back += 1
     block = before[front : len(before) - back + 1], after[front : len(after) - back + 1]
     if all(block) and before[front] != 1 and after[front] != 1:
-        moves.keep(0, front, front)
+        moves.map_axis(0, front, front)
 
 
 def _squeeze(moves: _AxisMoves) -> None:
@@ -330,7 +330,7 @@ def _unsqueeze(moves: _AxisMoves) -> None:
         rank = moves.rank(0) + len(axes)
         new = {axis % rank for axis in axes}
         for axis, to in enumerate(place for place in range(rank) if place not in new):
-            moves.keep(0, axis, to)
+            moves.map_axis(0, axis, to)
 
 
 _ALL = 10**8
@@ -347,17 +347,17 @@ def _slice(moves: _AxisMoves) -> None:
         number = cut.get(axis)
         same = extent is not None and after[axis : axis + 1] == (extent,)
         if number is None or same or extent == 1:
-            moves.keep(0, axis, axis)
+            moves.map_axis(0, axis, axis)
         elif starts and ends and (starts[number] or ends[number] < _ALL):
             moves.mix(0, axis, "cuts pieces out of it")
         elif starts and ends:
-            moves.keep(0, axis, axis)
+            moves.map_axis(0, axis, axis)
 
 
 def _pad(moves: _AxisMoves) -> None:
     pads, rank = moves.numbers(1, "pads"), moves.rank(0)
     if pads is None or len(pads) != 2 * rank:
-        moves.keep(0, 0, 0)
+        moves.map_axis(0, 0, 0)
     else:
         padded = [axis for axis in range(rank) if pads[axis] or pads[axis + rank]]
         moves.spread(0, padded, "pads it")
@@ -371,9 +371,9 @@ def _recurrent(moves: _AxisMoves) -> None:
     moves.batch += [(0, batch), (4, 0), (5, batch), (6, batch)]
     moves.mix(0, time, "walks along it")
     moves.mix(0, 2, "sums over it")
-    moves.keep(0, batch, 0 if inner else 2, (0,))
+    moves.map_axis(0, batch, 0 if inner else 2, (0,))
     for slot in (0, 5, 6):
-        moves.keep(slot, batch, batch, last)
+        moves.map_axis(slot, batch, batch, last)
     for slot in (5, 6):
         moves.mix(slot, time, "takes one position for each direction")
 
@@ -383,7 +383,7 @@ def _attention(moves: _AxisMoves) -> None:
     for slot, name in enumerate(moves.node.input):
         if moves.rank(slot) > 2 and name not in moves.net.weights:
             moves.batch.append((slot, 0))
-            moves.keep(slot, 0, 0)
+            moves.map_axis(slot, 0, 0)
 
 
 def _scan(moves: _AxisMoves) -> None:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from archgen.process.guard import limit
+from archgen.process.guard import limit_memory
 
 _FORK = multiprocessing.get_context("fork")
 Answer = dict[str, Any]
@@ -66,7 +66,7 @@ def _started(work: Callable[[int], Answer], task: int, seconds: float, memory: i
     ours, theirs = _FORK.Pipe(duplex=False)
 
     def run() -> None:
-        limit(memory)
+        limit_memory(memory)
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)

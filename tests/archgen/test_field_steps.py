@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from host_only import small_model
+from host_only import invoke, small_model
 
 from archgen.cli.main import cli
 from archgen.exploration.plan import load_sensitivity_plan
 from archgen.schema.load import load_arch
-from archgen.schema.rewritten import another
+from archgen.schema.rewritten import changed_to_other
 from archgen.schema.variants import factor_of
 
 
@@ -29,7 +29,7 @@ def test_steps_are_shares_to_add_or_factors(text: str, factor: float) -> None:
 def test_a_machine_takes_the_nearest_lawful_step() -> None:
     """12 banks divide 1536 KiB; of 13, 14, 15 and 16 only the last does."""
     arch = load_arch("k230-like")
-    steps = {field: another(arch, field, value, 1.1) for field, value in
+    steps = {field: changed_to_other(arch, field, value, 1.1) for field, value in
              (("memories.local.banks", 12), ("cores", 1), ("clock", 1e9))}  # fmt: skip
     assert {field: found[0] for field, found in steps.items() if found} == {
         "memories.local.banks": 16, "cores": 2, "clock": pytest.approx(1.1e9)
@@ -88,6 +88,6 @@ def test_the_verb_prints_steps_and_elasticities_and_the_report_has_them(tmp_path
         expected = math.log1p(float(row["high"])) / math.log(1.1)
         assert float(row["elasticity"]) == pytest.approx(expected, abs=1e-6)
     assert "Elasticity" in (out / "report.html").read_text()
-    refused = CliRunner().invoke(cli, ["sensitivity", str(path), "--by", "5"])
+    refused = invoke("sensitivity", str(path), "--by", "5")
     assert refused.exit_code == 2
     assert "'5': expected a share to add or a factor, such as 10% or 1.5x" in refused.output

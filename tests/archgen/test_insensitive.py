@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from host_only import invoke
 
-from archgen.cli.main import cli
 from archgen.outcomes.bottleneck import bottleneck_row, verdict
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.frame import results_frame
@@ -81,7 +80,7 @@ def test_a_study_of_estimates_says_it_and_so_do_its_results_and_report(tmp_path:
     )
     for words in (["study", str(path), "--estimate", "-j", "1", "-o", str(out)],
                   ["results", str(out)]):  # fmt: skip
-        done = CliRunner().invoke(cli, words)
+        done = invoke(*words)
         assert done.exit_code == 0, done.output
         assert said.search(done.output), done.output
         assert "of bound" in done.output

@@ -16,7 +16,7 @@ import archgen.report.sheet as sheets
 from archgen.outcomes.columns import COLUMNS, column
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots import tornado_figure
-from archgen.report.figures import Drawing, drawn
+from archgen.report.figures import Drawing, drawings_of
 from archgen.report.sheet import ComputedColumn, Heading, Sheet
 
 FRONT, ANSWER = "front.csv", "target"
@@ -70,7 +70,7 @@ def findings(folder: Path | None, card: Card) -> Findings:
         for name, how in _CAPTIONS.items()
         if (table := tables[name]) is not None
     )
-    drawings = tuple(drawn([("tornado", tornado_figure(tornado))]))
+    drawings = tuple(drawings_of([("tornado", tornado_figure(tornado))]))
     return replace(found, metric=str(tornado["metric"].iloc[0]), fields=fields, drawings=drawings)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archgen.exploration.sensitivity import enough
-from archgen.outcomes.fronts import covering, front, knee, plateaus
+from archgen.outcomes.fronts import knee, pareto_front, plateaus, representatives
 
 CLOSE = 0.05
 FLAT = [(1.00, 20), (1.01, 18), (1.02, 16), (1.04, 14), (2.0, 8), (4.0, 7), (8.0, 1), (8.1, 30)]
@@ -19,7 +19,7 @@ nothing."""
 def test_a_plateau_of_near_ties_is_run_once_and_the_rest_goes_along_the_front() -> None:
     """After the fastest: the smallest (a factor of 8 and 20 away), then what is farthest from both:
     (4, 7) is log 2 and log 7 from the smallest, (2, 8) log 2 and log 2.5 from the fastest."""
-    found = [(FLAT[index], why) for index, why in covering(FLAT, 5, CLOSE)]
+    found = [(FLAT[index], why) for index, why in representatives(FLAT, 5, CLOSE)]
     assert found == [
         ((1.00, 20), "fastest"), ((8.0, 1), "front"), ((4.0, 7), "front"), ((2.0, 8), "front"),
         ((1.04, 14), "front"),
@@ -27,7 +27,7 @@ def test_a_plateau_of_near_ties_is_run_once_and_the_rest_goes_along_the_front() 
 
 
 def test_where_the_front_is_used_up_its_plateaus_come_next_then_what_it_dominates() -> None:
-    found = [(FLAT[index], why) for index, why in covering(FLAT, 9, CLOSE)[5:]]
+    found = [(FLAT[index], why) for index, why in representatives(FLAT, 9, CLOSE)[5:]]
     assert found == [((1.01, 18), "next"), ((1.02, 16), "next"), ((8.1, 30), "next")]
 
 
@@ -40,17 +40,17 @@ def test_a_chain_of_small_steps_is_several_plateaus() -> None:
 @pytest.mark.parametrize("count, taken", [(0, 0), (1, 1), (3, 3), (4, 3)])
 def test_equals_are_taken_in_their_order(count: int, taken: int) -> None:
     same = [(1.0, 2.0)] * 3
-    assert [index for index, _ in covering(same, count, CLOSE)] == list(range(taken))
+    assert [index for index, _ in representatives(same, count, CLOSE)] == list(range(taken))
 
 
 def test_three_costs_have_a_front_too() -> None:
     """Of one time, the one that is small and the one that is frugal speak for themselves."""
     costs = [(1.0, 4.0, 4.0), (1.01, 2.0, 4.0), (1.02, 4.0, 2.0), (1.03, 4.0, 4.0)]
-    assert sorted(covering(costs, 3, CLOSE)) == [(0, "fastest"), (1, "front"), (2, "front")]
+    assert sorted(representatives(costs, 3, CLOSE)) == [(0, "fastest"), (1, "front"), (2, "front")]
 
 
 def test_what_costs_nothing_has_a_place() -> None:
-    assert len(covering([(0.0, 1.0), (1.0, 0.0), (0.5, 0.5)], 3, CLOSE)) == 3
+    assert len(representatives([(0.0, 1.0), (1.0, 0.0), (0.5, 0.5)], 3, CLOSE)) == 3
 
 
 COSTS = st.lists(st.tuples(*[st.integers(1, 20)] * 2), min_size=1, max_size=30)
@@ -60,11 +60,11 @@ COSTS = st.lists(st.tuples(*[st.integers(1, 20)] * 2), min_size=1, max_size=30)
 def test_as_many_as_asked_for_each_once_and_the_fastest_first(
     costs: list[tuple[int, int]], count: int
 ) -> None:
-    found = covering(costs, count, CLOSE)
+    found = representatives(costs, count, CLOSE)
     assert len({index for index, _ in found}) == len(found) == min(count, len(costs))
     assert costs[found[0][0]] == min(costs)
     assert [why for _, why in found].count("fastest") == 1
-    assert {index for index, why in found if why != "next"} <= set(front(costs))
+    assert {index for index, why in found if why != "next"} <= set(pareto_front(costs))
 
 
 @given(COSTS)
@@ -72,7 +72,7 @@ def test_each_point_of_the_front_is_close_to_one_that_speaks_for_it(
     costs: list[tuple[int, int]],
 ) -> None:
     said = [costs[index] for index in plateaus(costs, CLOSE)]
-    for time, area in (costs[index] for index in front(costs)):
+    for time, area in (costs[index] for index in pareto_front(costs)):
         assert any(a <= area and t <= time * (1 + CLOSE) for t, a in said)
 
 

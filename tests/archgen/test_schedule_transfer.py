@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
-from host_only import LOG, small_model
+from host_only import LOG, invoke, small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lending_tools import BY_TABLE, SCHEDULES, SLOWER, TIGHT, machine
+from schedule_transfer_tools import BY_TABLE, SCHEDULES, SLOWER, TIGHT, machine
 
-from archgen.cli.main import cli
 from archgen.outcomes.answer import answer, provenance
 from archgen.outcomes.points import Outcome, Point
 from archgen.scheduling import Scheduling
@@ -88,9 +86,9 @@ def test_the_folder_says_the_same_and_nothing_is_run_twice(
     assert log.read_text() == compiled
     for other in (stored, again):
         pd.testing.assert_frame_equal(first, other)
-    shown = CliRunner().invoke(cli, ["results", str(tmp_path / "out")])
+    shown = invoke("results", str(tmp_path / "out"))
     assert "s64" in shown.stdout
-    CliRunner().invoke(cli, ["report", str(tmp_path / "out"), "-o", str(tmp_path / "page.html")])
+    invoke("report", str(tmp_path / "out"), "-o", str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text()
     assert "Schedule from" in page
     assert f"1 of {len(NAMES)} points runs the schedule of a machine with no more hardware" in page

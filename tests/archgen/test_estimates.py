@@ -1,23 +1,30 @@
-"""Estimates beside runs: compared like with like, and marked in figures, report and words."""
+"""Estimates beside runs: compared like with like, marked wherever they stand, and the best of them
+replaced by runs."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
-from host_only import small_model
-from lending_tools import BY_SIZE
-from lending_tools import machine as of_size
+from host_only import invoke, small_model
+from pandas.testing import assert_frame_equal
+from schedule_transfer_tools import BY_SIZE, BY_TABLE
+from schedule_transfer_tools import machine as of_size
 
 import archgen
 from archgen.cli.summary import next_command
 from archgen.outcomes.answer import answer
 from archgen.outcomes.bottleneck import verdict
-from archgen.outcomes.estimated import ESTIMATED, like_with_like, run_of, runs
+from archgen.outcomes.estimated import ESTIMATED, comparable, run_figures, simulated
 from archgen.outcomes.frame import records
 from archgen.outcomes.points import Outcome, Row, StudyMetadata
 from archgen.outcomes.rows import merit_row
-from archgen.studies.results import Study
+from archgen.studies.design import designed
+from archgen.studies.options import Running, StudyOptions
+from archgen.studies.results import Study, open_study
+from archgen.studies.sweep import run_estimated
 from simmodel.arch.record import Arch
 
 SIZE = "arch.memories.local.size"
@@ -54,7 +61,7 @@ MIXED = studied(RAN, *GUESSED[:2])
 
 def test_estimates_are_compared_with_estimates_by_hand() -> None:
     """The run of 2.5 ms was estimated at 1 ms: 1000 samples/s, 250 per mm2, not 400 and 100."""
-    rows = records(like_with_like(MIXED.frame))
+    rows = records(comparable(MIXED.frame))
     assert [row["latency_ms"] for row in rows] == [1.0, 4.0, 2.0]
     assert [row["throughput_ips"] for row in rows] == [1000.0, 250.0, 500.0]
     assert [row["throughput_per_mm2"] for row in rows] == [250.0, 250.0, 250.0]
@@ -64,7 +71,7 @@ def test_estimates_are_compared_with_estimates_by_hand() -> None:
 
 
 def test_what_a_run_gave_stands_beside_its_estimate() -> None:
-    run, *rest = map(run_of, records(like_with_like(MIXED.frame)))
+    run, *rest = map(run_figures, records(comparable(MIXED.frame)))
     assert rest == [None, None]
     assert run is not None
     assert (run["latency_ms"], run["throughput_ips"], run["area_mm2"]) == (2.5, 400.0, 4.0)
@@ -76,12 +83,12 @@ def test_energies_and_powers_are_compared_as_estimated_by_hand() -> None:
                      "average_w": 2.8, "tops_per_w": 4.0}  # fmt: skip
     known: Row = {"energy_mj": 8.0, "energy_dram_mj": 1.0, "average_w": 2.0, "tops_per_w": 1.0}
     study = studied(Outcome("256", "", row), outcome(128, 2.0, usd_per_million=1.0, **known))
-    first, other = records(like_with_like(study.frame))
+    first, other = records(comparable(study.frame))
     assert study.best("usd_per_million")["arch"].tolist() == ["edge256"]
     found = [first[name] for name in known]
     assert found == pytest.approx([4.0, 2.0, 2.8 * 2.5 / 1.75, 7.0])
     assert [other[name] for name in known] == [*known.values()]
-    run = run_of(first)
+    run = run_figures(first)
     assert run is not None and [run[name] for name in known] == [7.0, 3.5, 2.8, 4.0]
 
 
@@ -91,7 +98,7 @@ def test_beside_estimates_a_run_says_what_holds_it_up() -> None:
     said = "waiting for the first operands takes 70 % of the matrix engines' time"
     assert f"What holds edge256 up: {said}." in answer(study.frame, study.by_name)
     # Compared with estimates it has the bound, as they know no waits.
-    held = verdict(records(like_with_like(study.frame))[0])
+    held = verdict(records(comparable(study.frame))[0])
     assert (held.cause, held.estimated) == ("matrix", True)
 
 
@@ -124,8 +131,8 @@ def test_the_next_command_asks_about_what_the_answer_names(
 @pytest.mark.parametrize("whole", [[RAN], []])
 def test_without_estimates_nothing_changes(whole: list[Outcome]) -> None:
     frame = studied(*whole).frame
-    assert like_with_like(frame) is frame and runs(frame) is frame
-    assert not any(map(run_of, records(frame)))
+    assert comparable(frame) is frame and simulated(frame) is frame
+    assert not any(map(run_figures, records(frame)))
 
 
 def test_a_refusal_stays_one() -> None:
@@ -133,8 +140,8 @@ def test_a_refusal_stays_one() -> None:
     refused = outcome(256, 1.0, status="does_not_fit", estimated_ms=1.0, reason="too small")
     row: Row = {k: v for k, v in refused.row.items() if not k.startswith(("lat", "thr", "tops"))}
     study = studied(Outcome("256", "", row), *GUESSED[:2])
-    found = records(like_with_like(study.frame))[0]
-    assert found["status"] == "does_not_fit" and run_of(found) is None
+    found = records(comparable(study.frame))[0]
+    assert found["status"] == "does_not_fit" and run_figures(found) is None
     assert found["latency_ms"] != found["latency_ms"]
     assert study.best()["arch"].tolist() == ["edge128"]
 
@@ -163,3 +170,93 @@ def test_estimates_by_a_call(tmp_path: Path) -> None:
     assert (
         archgen.open_study(out).frame["latency_ms"].tolist() == found.frame["latency_ms"].tolist()
     )
+
+
+NETWORK = "squeezenet:image=32"
+OPTIONS = StudyOptions(effort=0, verify=False)
+
+
+def test_estimates_are_marked_in_frame_table_and_folder(tmp_path: Path) -> None:
+    words = ["study", "soma-edge", "mcu-npu", "-m", NETWORK, "--estimate", "-j", "1"]
+    done = invoke(*words, "-o", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "2 of 2 points are ESTIMATED layer by layer" in done.output
+    assert "verified" not in done.output and "matrix use" not in done.output
+    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    known = {"latency", "throughput", "area", "pareto_area", "pareto_energy"}
+    assert drawn == known, "none of what only runs know"
+    assert "ESTIMATED layer by layer" in (tmp_path / "report.html").read_text()
+    frame = open_study(tmp_path).frame
+    assert list(frame["status"]) == [ESTIMATED] * 2
+    energies = [name for name in frame if name.startswith("energy_") and name != "energy_link_mj"]
+    assert frame[["latency_ms", "average_w", "tops_per_w", *energies]].notna().all(axis=None)
+    assert frame["verified"].isna().all()
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_best_is_run_and_takes_the_place_of_its_estimate(tmp_path: Path) -> None:
+    design = designed(["mcu-npu", "soma-edge"], [NETWORK], None, None, OPTIONS)
+    seen: list[str] = []
+    running = Running(out=tmp_path, plots=False)
+    study = run_estimated(design, running, lambda outcome, *_: seen.append(outcome.status), best=1)
+    rows = {row["arch"]: row for row in (outcome.row for outcome in study.outcomes)}
+    assert rows["mcu-npu"]["status"] == ESTIMATED
+    assert rows["soma-edge"]["status"] == "ok"  # 16 GB/s beside 0.5
+    assert seen == [ESTIMATED, ESTIMATED, "ok"]
+    assert list(open_study(tmp_path).frame["status"]) == ["ok", ESTIMATED]
+    assert len([*tmp_path.glob("runs/*.layers.parquet")]) == 1, "an estimate has no layers"
+    again = run_estimated(design, running, best=1)
+    assert again.reused == 2
+
+
+SWEEP = ("s64", "s128", "s256", "s512")
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_as_many_as_asked_for_are_run_also_by_borrowed_schedules(
+    tmp_path: Path, count: int
+) -> None:
+    """Four machines of one estimate: the first are run, and s128 takes the program of s64."""
+    network = small_model(tmp_path / "small.onnx")
+    design = designed([of_size(name) for name in SWEEP], [network], None, None, OPTIONS)
+    out = tmp_path / "out"
+    frame = run_estimated(design, Running(out=out, plots=False), best=count, tools=BY_TABLE).frame
+    run = min(count, 4)
+    assert list(frame["status"]) == ["ok"] * run + [ESTIMATED] * (4 - run)
+    assert list(frame["arch"]) == list(SWEEP)
+    assert list(frame["schedule_from"].dropna()) == ["s64"] * (run > 1)
+    expected = frame["latency_ms"].where(frame["status"] == ESTIMATED, frame["estimated_ms"])
+    assert expected.nunique() == 1
+    assert_frame_equal(open_study(out).frame, frame)
+
+
+def test_what_cannot_run_is_refused_without_a_schedule() -> None:
+    options = StudyOptions(effort=0, host=False)
+    design = designed(["nvdla-2048"], ["vit_tiny:image=32,layers=1"], None, None, options)
+    (outcome,) = run_estimated(design).outcomes
+    assert outcome.status == "unsupported"
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_after_the_fastest_what_is_run_lies_along_the_front(tmp_path: Path) -> None:
+    """Near-ties of the fastest are not run: twice the bandwidth alone makes a of_size quicker."""
+    sweep = {"memories.dram.bandwidth": ["4 GB/s", "8 GB/s", "16 GB/s"], "cores": [1, 2, 4]}
+    study = {
+        "archs": [{"extends": "soma-edge", "sweep": sweep, "name": "{bandwidth}-{cores}"}],
+        "models": [NETWORK], "compiler": {"effort": 0}, "verify": False,
+    }  # fmt: skip
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps(study))
+    words = ["study", str(path), "--estimate", "--best", "3", "-j", "1", "-o", str(tmp_path / "o")]
+    done = invoke(*words)
+    assert done.exit_code == 0, done.output
+    said = "3 of 9 points were run: the fastest, 2 along the estimated front of latency and area"
+    assert said in done.output
+    frame = open_study(tmp_path / "o").frame
+    run = frame[frame["status"] == "ok"].set_index("chosen_as")
+    assert sorted(run.index) == ["fastest", "front", "front"]
+    assert run.loc["fastest", "estimated_ms"] == run["estimated_ms"].min()
+    assert run["arch.memories.dram.bandwidth"].nunique() == 3
+    assert set(run.loc["front", "arch.cores"]) == {1}
+    assert said in re.sub(r"\s+", " ", (tmp_path / "o" / "report.html").read_text())

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from host_only import HOST_ONLY, small_model
+from host_only import HOST_ONLY, invoke, small_model
 
 import archgen
 from archgen.cli import compare as verb
-from archgen.cli.compare import compare, gate_lines, lines, pairs_table
-from archgen.cli.main import cli
+from archgen.cli.compare import compare, comparison_lines, gate_lines, pairs_table
 from archgen.cli.summary import screenful
 from archgen.comparison.comparison import ComparedStudy, StudyComparison
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.gates import gates_of, judged, share_of
 from archgen.outcomes.answer import answer
-from archgen.outcomes.axes import completed
+from archgen.outcomes.axes import with_swept
 from archgen.outcomes.columns import STALLS
 from archgen.outcomes.frame import results_frame
 from archgen.outcomes.points import Outcome, Row
@@ -132,13 +131,15 @@ def test_two_machines_are_compared_by_the_columns_given() -> None:
 
 def test_points_of_studies_that_differ_in_an_option_of_the_compiler_are_pairs() -> None:
     quick = compared(of(point(effort=1)), of(point(effort=0)))
-    assert len(quick.pairs) == 1 and "effort is 1 in study 1 and 0 in study 2" in lines(quick)
+    assert len(quick.pairs) == 1 and "effort is 1 in study 1 and 0 in study 2" in comparison_lines(
+        quick
+    )
     switch = "pass.skip_masked.enabled"
     before, off = point(), point(cycles=2000, **{switch: False})
     found = compared(of(before), of(off))
     assert [pair.verdict for pair in found.pairs] == ["worse"]
     said = f"{switch} is not given in study 1 and False in study 2"
-    assert said in lines(found)
+    assert said in comparison_lines(found)
     # Of a study that has several values of it, it tells points apart.
     both = compared(of(point(**{switch: False})), of(off, point(**{switch: True})))
     assert len(both.pairs) == 1 and not both.options_apart(both.against[0])
@@ -182,7 +183,7 @@ def test_several_studies_stand_beside_the_first() -> None:
     assert found.baseline == "study 1"
     rows = [(row["study"], row["batch"], row["verdict"]) for _, row in found.frame.iterrows()]
     assert rows == [("study 2", 1, "better"), ("study 2", 2, "same"), ("study 3", 2, "worse")]
-    assert lines(found)[-4:] == [
+    assert comparison_lines(found)[-4:] == [
         "study 2: 2 pairs: 1 better, 1 same",
         "only in study 1, not in study 3: edge net batch 1",
         "only in study 3: edge net batch 4",
@@ -274,7 +275,7 @@ def test_gates_end_with_a_code_of_their_own(
 
     monkeypatch.setattr(verb, "compared", answer)
     monkeypatch.setattr(verb, "side_of", lambda text, _: ComparedStudy(text, of()))
-    result = CliRunner().invoke(cli, ["compare", *gates, "before", "after"])
+    result = invoke("compare", *gates, "before", "after")
     assert given == [ComparedStudy("before", of()), ComparedStudy("after", of())]
     assert (2 if isinstance(result.exception, StudyError) else result.exit_code) == code
 
@@ -329,7 +330,7 @@ def row(
 def said(*rows: Row) -> list[str]:
     archs = {f"banks-{n}": machine(n) for n in (2, 4, 8)}
     outcomes = [Outcome(str(at), "", each) for at, each in enumerate(rows)]
-    return answer(completed(results_frame(outcomes), archs.values()), archs)
+    return answer(with_swept(results_frame(outcomes), archs.values()), archs)
 
 
 def test_the_best_the_smallest_that_is_nearly_as_good_and_what_lies_beyond() -> None:

@@ -8,13 +8,11 @@ import numpy as np
 import onnx
 import pandas as pd
 import pytest
-from click.testing import CliRunner
-from host_only import HOST_ONLY
+from host_only import HOST_ONLY, invoke
 from networks import model
 from onnx import helper, numpy_helper, parser
 
 import archgen
-from archgen.cli.main import cli
 from archgen.comparison.comparison import compare
 from archgen.models.binding import derived
 from archgen.models.constants import file_and_values, with_values
@@ -73,9 +71,9 @@ def test_a_study_file_sweeps_sizes_filters_them_and_yields_to_the_command_line(
         "dims: {old + new: [3, 5]}\nskip: [{dim.seq: 4, dim.old + new: 3}]\n"
     )
     assert [dict(load.dims)["seq"] for load in load_study(path).workloads] == [2, 4, 2, 4]
-    listed = CliRunner().invoke(cli, ["study", str(path), "--dry-run"])
+    listed = invoke("study", str(path), "--dry-run")
     assert "3 points" in listed.output and "old + new" in listed.output
-    changed = CliRunner().invoke(cli, ["study", str(path), "--dim", "seq=7", "--dry-run"])
+    changed = invoke("study", str(path), "--dim", "seq=7", "--dry-run")
     assert "2 points" in changed.output
 
 
@@ -88,7 +86,7 @@ def test_what_is_no_size_is_refused(given: object) -> None:
 
 
 def test_a_program_has_one_size() -> None:
-    result = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "n.onnx", "--dim", "n=1,2"])
+    result = invoke("compile", "mcu-npu", "-m", "n.onnx", "--dim", "n=1,2")
     assert result.exit_code == 2
     assert "--dim n=1,2: these are several sizes; give one here, such as n=1" in result.output
 
@@ -101,7 +99,7 @@ def test_all_that_is_wrong_with_the_options_of_a_study_is_said_at_once(tmp_path:
         "--dim", "n=x", "--role", "z=data", "--role", "w", "--set", "q=1", "--effort", "9",
         "--jobs", "no", "--best", "2", "--budget", "none.yaml", "--calibration", "none.npz",
     ]  # fmt: skip
-    refused = CliRunner().invoke(cli, given).exception
+    refused = invoke(*given).exception
     assert isinstance(refused, StudyError)
     said = "\n".join(refused.mistakes)
     for part in (
@@ -113,7 +111,7 @@ def test_all_that_is_wrong_with_the_options_of_a_study_is_said_at_once(tmp_path:
     ):  # fmt: skip
         assert part in said, part
     assert "unknown size" not in said
-    unknown = CliRunner().invoke(cli, [*given, "--image", "32"])
+    unknown = invoke(*given, "--image", "32")
     for part in ("No such option '--image'", "-m resnet50:image=32", "'--role': 'w'", "'--jobs'"):
         assert part in unknown.output
 
@@ -160,13 +158,13 @@ def test_values_stand_behind_the_path() -> None:
 
 def test_study_and_compile_take_values(net: str, tmp_path: Path) -> None:
     given = ["-m", net, "--set", "rate=0.25", "--set", "size=[2,2]", "--set", "on=true"]
-    refused = CliRunner().invoke(cli, ["compile", "tpu-v3-like", *given[:4], "--effort", "0"])
+    refused = invoke("compile", "tpu-v3-like", *given[:4], "--effort", "0")
     assert refused.exit_code != 0
-    ran = CliRunner().invoke(cli, ["compile", "tpu-v3-like", *given, "--effort", "0"])
+    ran = invoke("compile", "tpu-v3-like", *given, "--effort", "0")
     assert ran.exit_code == 0, ran.output
     out = tmp_path / "out"
     asked = ["study", "tpu-v3-like", *given, "--effort", "0", "--no-plots", "--out", str(out)]
-    assert CliRunner().invoke(cli, [*asked, "--jobs", "1"]).exit_code == 0
+    assert invoke(*asked, "--jobs", "1").exit_code == 0
     [row] = open_study(out).frame.to_dict("records")
     assert (row["model"], row["status"]) == (f"{net}:rate=0.25,size=[2,2],on=true", "ok")
     assert row["verified"]
@@ -177,7 +175,7 @@ def test_a_study_file_names_values_behind_its_file(net: str, tmp_path: Path) -> 
     file.write_text('archs: mcu-npu\nmodels: ["net.onnx:rate=0.25,size=[2,2],on=true"]\n')
     [load] = load_study(file).workloads
     assert load.model == f"{net}:rate=0.25,size=[2,2],on=true"
-    wrong = CliRunner().invoke(cli, ["study", str(file), "--set", "rate=1"])
+    wrong = invoke("study", str(file), "--set", "rate=1")
     assert "--set goes with -m" in str(wrong.exception)
 
 

@@ -1,25 +1,161 @@
-"""Mappings of other tools as schedules by hand: what becomes of each loop, by small files of each
-form of the same mapping."""
+"""Files of other tools: machines (what becomes of each value), and mappings as schedules by hand
+(what becomes of each loop), by small files of each kind."""
 
 from __future__ import annotations
 
+import runpy
+from argparse import Namespace
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from host_only import invoke
 
 import archgen
 from archgen.api import prepared_for, request_for
-from archgen.cli.main import cli
 from archgen.models import mapping
 from archgen.models.mapping import MappedSchedule, following, is_mapping, read
 from archgen.outcomes.points import Point
 from archgen.scheduling import OptionError, choice
-from archgen.studies.run import beside
+from archgen.schema.load import load_arch
+from archgen.studies.run import measured_schedules
 from archgen.toolchain import compile_best
 from compiler.api import TreeError
+from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
+
+SCRIPT = Path(__file__).parents[2] / "studies/10_import_machine.py"
+SCALE_SIM = """
+    [architecture_presets]
+    ArrayHeight: 16
+    ArrayWidth: 8
+    IfmapSramSzkB: 64
+    FilterSramSzkB: 32
+    OfmapSramSzkB: 64
+    IfmapOffset: 7
+    Bandwidth: 12
+    Dataflow: os
+    """
+ZIGZAG = """
+    name: z
+    operational_array: {dimensions: [D1, D2, D3], sizes: [2, 4, 8], unit_energy: 0.1}
+    memories:
+      reg_O: {size: 32, operands: [O], served_dimensions: [D1], ports: [], latency: 1}
+      reg_I2: {size: 8, operands: [I2], served_dimensions: [D3], ports: [], latency: 1}
+      sram: {size: 262144, operands: [I1, I2, O], served_dimensions: [D1, D2, D3], r_bw: 256,
+             w_bw: 256, r_port: 1, w_port: 1, rw_port: 0, r_cost: 25.6, latency: 3}
+      dram: {size: 8589934592, operands: [I1, I2, O], served_dimensions: [D1, D2, D3],
+             ports: [{type: read_write, bandwidth_max: 32}]}
+    """
+TIMELOOP_03 = """
+    architecture:
+      subtree:
+      - name: system
+        attributes: {technology: 45nm}
+        local: [{name: DRAM, class: DRAM, attributes: {type: LPDDR4, width: 64, word-bits: 8}}]
+        subtree:
+        - name: chip
+          local:
+          - {name: glb, class: SRAM, attributes: {depth: 4096, width: 64, n_banks: 16,
+             word-bits: 8, read_bandwidth: 32, write_bandwidth: 32}}
+          subtree:
+          - name: PE[0..23]
+            local:
+            - {name: spad, class: regfile, attributes: {depth: 16, width: 8, meshX: 6}}
+            - {name: mac, class: intmac, attributes: {datawidth: 8, meshX: 6}}
+    """
+TIMELOOP_04 = """
+    architecture:
+      nodes:
+      - !Container {name: system, attributes: {technology: 45nm, datawidth: 8}}
+      - !Component {name: DRAM, class: DRAM, attributes: {type: LPDDR4, width: 64}}
+      - !Component {name: glb, class: SRAM, attributes: {depth: 4096, width: 64, n_banks: 16,
+          read_bandwidth: 32, write_bandwidth: 32}}
+      - !Container {name: column, spatial: {meshX: 6}}
+      - !Container {name: PE, spatial: {meshY: 4}}
+      - !Component {name: spad, class: regfile, attributes: {depth: 16, width: 8}}
+      - !Component {name: mac, class: intmac}
+    """
+VELA = """
+    [System_Config.S]
+    core_clock=250e6
+    axi0_port=Sram
+    axi1_port=Dram
+    Dram_clock_scale=0.5
+    Dram_read_latency=99
+    Dram_burst_length=128
+    Dram_write_latency=50
+    [Memory_Mode.M]
+    const_mem_area=Axi1
+    [Memory_Mode.N]
+    inherit=Memory_Mode.M
+    arena_cache_size=131072
+    """
+ASKED = {"type": None, "accelerator": "ethos-u55-256", "system": None, "mode": "N"}
+
+
+def imported(path: Path, text: str, name: str, **asked: str) -> tuple[Arch, list[str]]:
+    path = path / name
+    path.write_text(dedent(text))
+    draft = runpy.run_path(str(SCRIPT))["read"](Namespace(file=path, **(ASKED | asked)))
+    (written := path.with_name("out.yaml")).write_text(draft.text())
+    return load_arch(str(written)), draft.left
+
+
+def test_scale_sim_arrays_keep_their_dataflow_and_words(tmp_path: Path) -> None:
+    arch, left = imported(tmp_path, SCALE_SIM, "s.cfg", type="fp16")
+    assert arch.matrix is not None and arch.memories.weights is not None
+    assert (arch.matrix.rows, arch.matrix.cols, arch.matrix.dataflow) == (
+        16,
+        8,
+        "output-stationary",
+    )
+    assert (arch.memories.local.size, arch.memories.weights.size) == (128 << 10, 32 << 10)
+    assert (arch.types, arch.dram_bytes_per_cycle) == (("fp16",), 24)  # 12 words
+    assert [line.split(":")[0] for line in left] == ["Bandwidth", "ifmapoffset = 7"]
+
+
+def test_zigzag_dimensions_are_what_their_registers_serve(tmp_path: Path) -> None:
+    """One sum register for two cells of D1: reduction; one weight for the eight of D3: pixels."""
+    arch, left = imported(tmp_path, ZIGZAG, "z.yaml")
+    assert arch.matrix is not None
+    assert (arch.matrix.depth, arch.matrix.rows, arch.matrix.cols) == (2, 8, 4)
+    local = arch.memories.local
+    assert (local.size, local.bank_width, local.read_ports) == (32 << 10, 32, 1)
+    assert (arch.memories.dram.size, arch.dram_bytes_per_cycle) == (1 << 30, 4)
+    assert "reg_O (4 B): a register of the array" in left
+
+
+@pytest.mark.parametrize("text", [TIMELOOP_03, TIMELOOP_04], ids=["0.3", "0.4"])
+def test_timeloop_hierarchies_end_in_a_mesh_of_multipliers(tmp_path: Path, text: str) -> None:
+    """64 B/cycle of the buffer are 8 banks of 8 B, however many Accelergy counts."""
+    arch, left = imported(tmp_path, text, "t.yaml")
+    assert arch.matrix is not None
+    assert (arch.matrix.cols, arch.matrix.depth) == (6, 4)
+    local = arch.memories.local
+    assert (local.size, local.banks, local.bank_width) == (32 << 10, 8, 8)
+    assert (arch.dram_bytes_per_cycle, arch.energy.node) == (8, 45)
+    assert left[0] == "spad (24 x 16 B): inside the array"
+
+
+def test_vela_systems_lie_around_the_shipped_ethos(tmp_path: Path) -> None:
+    arch, left = imported(tmp_path, VELA, "v.ini")
+    assert (arch.peak_macs("int8"), arch.clock) == (256, 250e6)
+    assert (arch.dram_bytes_per_cycle, arch.memories.dram.burst) == (4, 128)  # half of a port
+    assert arch.memories.local.size == 128 << 10
+    assert any(line.startswith("dram_write_latency = 50") for line in left)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "missing"),
+    [(SCALE_SIM.replace("Dataflow", "Flow"), "s.cfg", "Dataflow"), ("a: 1", "x.yaml", "neither"),
+     (VELA.replace("System_Config", "System"), "v.ini", "--system is one of")],
+)  # fmt: skip
+def test_what_is_missing_is_named(tmp_path: Path, text: str, name: str, missing: str) -> None:
+    with pytest.raises((KeyError, ValueError), match=missing):
+        imported(tmp_path, text, name)
+
 
 GEMM = {"m": 64, "n": 96, "k": 128}
 TIMELOOP = """
@@ -64,7 +200,7 @@ ZIGZAG_NEST = """
                 parfor C in [0, 16):
                 parfor K in [0, 16):
     """
-ZIGZAG = """
+ZIGZAG_MAPPING = """
     - name: default
       spatial_mapping: {D1: ["D2, 16"], D2: [[D1, 16]]}
       temporal_ordering: [[D0, 16], [D1, 3], [D2, "*"], [D0, 4], [D1, 2]]
@@ -87,7 +223,7 @@ def test_each_form_of_a_mapping_says_the_same_tiles(text: str) -> None:
 
 
 def test_where_a_mapping_names_no_memories_the_largest_tile_that_fits_is_taken() -> None:
-    found = translated(ZIGZAG, GEMM | {"k": 2048})
+    found = translated(ZIGZAG_MAPPING, GEMM | {"k": 2048})
     assert found.loops == ["n 48", "m 16"]
     assert (
         "what lies in which memory is not said: the largest tile that fits is taken" in found.left
@@ -129,6 +265,12 @@ def test_loops_in_space_outside_of_local_memory_are_cores() -> None:
         ("L1[WIO] four", "'four': expected such as C8 or K2X"),
         ("mapping: none", "neither `mapping` of Timeloop"),
         ("mapping: []", "the mapping has no loops"),
+        ("L1[WIO] P8 K2 - L0[W] P16 K96 C128", "m: factors 8 x 16 are 128 positions, the layer "),
+        ("L1[W] P4 - L0 K2", r"'L0': expected such as L2\[WI\]"),
+        ("L1[WXO] P4 - L0[W]", r"'L1\[WXO\]': expected such as"),
+        ("for K in [0:2)\nfor P of [0:4)", "line 2: 'for P of .*': expected such as for K in"),
+        ("- {temporal_ordering: [[K, 4], K, [C, many]]}", r"temporal_ordering: 'K'.*\n.*'many'"),
+        ("- 1\n- {temporal_ordering: [], spatial_mapping: [D1]}", "spatial_mapping: .* expected"),
     ],
 )
 def test_mistakes_are_told(said: str, wrong: str) -> None:
@@ -163,22 +305,6 @@ def test_all_mistakes_are_told_at_once_with_where() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("said", "wrong"),
-    [
-        ("L1[WIO] P8 K2 - L0[W] P16 K96 C128", "m: factors 8 x 16 are 128 positions, the layer "),
-        ("L1[W] P4 - L0 K2", r"'L0': expected such as L2\[WI\]"),
-        ("L1[WXO] P4 - L0[W]", r"'L1\[WXO\]': expected such as"),
-        ("for K in [0:2)\nfor P of [0:4)", "line 2: 'for P of .*': expected such as for K in"),
-        ("- {temporal_ordering: [[K, 4], K, [C, many]]}", r"temporal_ordering: 'K'.*\n.*'many'"),
-        ("- 1\n- {temporal_ordering: [], spatial_mapping: [D1]}", "spatial_mapping: .* expected"),
-    ],
-)
-def test_malformed_entries_are_mistakes(said: str, wrong: str) -> None:
-    with pytest.raises(ValueError, match=wrong):
-        translated(said, GEMM)
-
-
 def test_a_last_turn_that_is_shorter_is_said() -> None:
     found = translated("L3[WIO] P5 - L0[W] P14 K96 C128", GEMM)
     assert found.loops == ["m 14"]
@@ -198,7 +324,7 @@ def test_a_mapping_of_one_product_compiles_as_it_says() -> None:
     assert [loop.size for loop in layer.loops] == [48, 16, 64]
     # What the host takes for the input is no part of the comparison.
     point = Point("", arch, model, 1, dtype, scheduling=request.scheduling, verify=False)
-    by_hand, own = beside(point)
+    by_hand, own = measured_schedules(point)
     assert by_hand.host_cycles == own.host_cycles and own.host_cycles
     assert by_hand.cycles == simulate(result.program, arch).cycles - own.host_cycles
 
@@ -217,7 +343,7 @@ def test_a_file_with_a_mapping_is_a_schedule_for_compile(tmp_path: Path) -> None
 
     def compiled(model: str) -> Result:
         asked = ["compile", "gemmini-16", "-m", model, "--tree", str(path), "--effort", "0"]
-        return CliRunner().invoke(cli, [*asked, "--after", "tree"])
+        return invoke(*asked, "--after", "tree")
 
     done = compiled("gemm:m=64,n=96,k=128")
     assert done.exit_code == 0 and "for n 48; for m 16; for k 64" in done.stdout

@@ -215,22 +215,20 @@ def test_a_study_says_how_far_int8_is_off_at_each_length(tmp_path: Path) -> None
     assert np.argmax(found["quantization_error"]) == np.argmin(steps)
 
 
-def test_a_cache_that_grows_is_verified_at_every_size(tmp_path: Path) -> None:
-    net = "llama:sequence=1,layers=1,hidden=16,heads=2,groups=1,wide=16"
-    found = archgen.study(
-        "stcp920", net, dims={"past": "1..4"}, effort=0, plots=False, out=tmp_path / "out"
-    )
-    assert found.frame["verified"].all()
-
-
-def test_gates_that_are_spread_over_experts_are_verified_at_every_size(tmp_path: Path) -> None:
-    net = "moe:hidden=16,wide=16,experts=4,active=2"
-    found = archgen.study(
-        "stcp920", net, dims={"batch": "1..2", "sequence": "1..2"}, effort=0, plots=False,
-        out=tmp_path / "out",
-    )  # fmt: skip
-    assert len(found.frame) == 4
-    assert found.frame["verified"].all()
+@pytest.mark.parametrize(
+    ("net", "dims", "points"),
+    [
+        ("llama:sequence=1,layers=1,hidden=16,heads=2,groups=1,wide=16", {"past": "1..4"}, 3),
+        ("moe:hidden=16,wide=16,experts=4,active=2", {"batch": "1..2", "sequence": "1..2"}, 4),
+    ],
+    ids=["a cache that grows", "gates over experts"],
+)
+def test_decoders_are_verified_at_every_size(
+    tmp_path: Path, net: str, dims: dict[str, str], points: int
+) -> None:
+    out = tmp_path / "out"
+    found = archgen.study("stcp920", net, dims=dims, effort=0, plots=False, out=out).frame
+    assert len(found) == points and found["verified"].all()
 
 
 def test_ranges_stand_in_study_files_too(tmp_path: Path) -> None:
