@@ -44,7 +44,15 @@ from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from compiler.codegen.legalize import Names, legal_copy, merged
-from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, instructions
+from compiler.codegen.nodes import (
+    BYTES,
+    EngineStep,
+    LoopSegment,
+    Node,
+    SegmentedLoop,
+    Use,
+    instructions,
+)  # fmt: skip
 from compiler.cost.multicast import EARLY, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import far_rate
 from compiler.passes import Omittable, Share, Within
@@ -376,6 +384,7 @@ class _CoreSharing:
         they have the same places in the tree where there is nothing to share."""
         way, (stage, base) = self.means.way, share.stage
         stores, fetches = [], []  # type: list[Item], list[Item]
+        mine_uses = their_uses = step.uses
         if parts is not None:
             own, axis = parts.own[self.number], parts.axis
             there = parts.staged(base, share.pitch)
@@ -401,12 +410,14 @@ class _CoreSharing:
                     theirs = Copy(engine=way.fetch, origin=step.origin, src=src, dst=dst)
                     fetches.append(fetch.sync(**fetch.awaiting("full", givers)))
                     fetches += legal_copy(theirs, self.means.arch, names)
-            step = replace(step, items=(*step.items[:-1], begun, own))
+            mine_uses = _of_bytes(step.uses, [own.dst])
+            their_uses = _of_bytes(step.uses, [i.dst for i in fetches if isinstance(i, Copy)])
+            step = replace(step, items=(*step.items[:-1], begun, own), uses=mine_uses)
         yield step
-        read = tuple(use._replace(write=False) for use in step.uses)
+        read = tuple(use._replace(write=False) for use in mine_uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}
         yield EngineStep(way.last, tuple(_attach_sync(stores)), read, step.origin, **alike)
-        yield EngineStep(way.fetch, tuple(_attach_sync(fetches)), step.uses, step.origin, **alike)
+        yield EngineStep(way.fetch, tuple(_attach_sync(fetches)), their_uses, step.origin, **alike)
 
     def _meeting(self, engine: str, step: EngineStep) -> Meeting:
         return Meeting(engine, step.origin, self.means.arch, self.number)
@@ -420,6 +431,15 @@ class _CoreSharing:
         assert isinstance(whole, Copy)
         meeting = self._meeting(self.means.way.last, step)
         return tuple(_attach_sync(meeting.items(own, others, others, whole.dst, ahead)))
+
+
+def _of_bytes(uses: Sequence[Use], touched: Sequence[Operand]) -> tuple[Use, ...]:
+    """`uses` of the bytes of `touched` alone, where no loop moves these: a core fetches others'
+    parts while its own is still being stored for them."""
+    if any(operand.address.terms for operand in touched):
+        return tuple(uses)
+    parts = [(BYTES, *operand.bounds) for operand in touched]
+    return tuple(use._replace(part=part) for use in uses for part in parts)
 
 
 def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:
