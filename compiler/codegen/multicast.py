@@ -45,7 +45,6 @@ from typing import Annotated, Any
 
 from compiler.codegen.legalize import Names, legal_copy, merged
 from compiler.codegen.nodes import (
-    BYTES,
     EngineStep,
     LoopSegment,
     Node,
@@ -170,6 +169,16 @@ class _Means:
     """Cores that load at the same time."""
     known: dict[object, _SplitLoad | None] = field(default_factory=dict, compare=False)
     """What was made of loads: all cores that share one ask for its parts."""
+
+    cuts: dict[object, int] = field(default_factory=dict, compare=False)
+    """Box of a load and the axis along which it is cut -> number."""
+
+    def cut_of(self, load: _SplitLoad) -> int:
+        """Number of the cut, the same where equal positions are equal bytes of a slot, and no
+        dimension."""
+        box = load.whole.dst
+        key = box.shape, box.strides, box.address.base, load.axis
+        return len(box.shape) + self.cuts.setdefault(key, len(self.cuts))
 
     def parts(self, items: tuple[Item, ...], cores: tuple[int, ...]) -> _SplitLoad | None:
         key = items, cores
@@ -384,7 +393,7 @@ class _CoreSharing:
         they have the same places in the tree where there is nothing to share."""
         way, (stage, base) = self.means.way, share.stage
         stores, fetches = [], []  # type: list[Item], list[Item]
-        mine_uses = their_uses = step.uses
+        mine_uses = their_uses = step.uses if step.items else ()
         if parts is not None:
             own, axis = parts.own[self.number], parts.axis
             there = parts.staged(base, share.pitch)
@@ -410,10 +419,13 @@ class _CoreSharing:
                     theirs = Copy(engine=way.fetch, origin=step.origin, src=src, dst=dst)
                     fetches.append(fetch.sync(**fetch.awaiting("full", givers)))
                     fetches += legal_copy(theirs, self.means.arch, names)
-            mine_uses = _of_bytes(step.uses, [own.dst])
-            their_uses = _of_bytes(step.uses, [i.dst for i in fetches if isinstance(i, Copy)])
-            step = replace(step, items=(*step.items[:-1], begun, own), uses=mine_uses)
-        yield step
+            if not parts.whole.dst.address.terms:
+                # Others' parts are fetched while its own is still being stored for them.
+                cut = self.means.cut_of(parts)
+                mine_uses = _cut_at(step.uses, cut, (low, high))
+                their_uses = _cut_at(step.uses, cut, (0, low), (high, there.shape[axis]))
+            step = replace(step, items=(*step.items[:-1], begun, own))
+        yield replace(step, uses=mine_uses)
         read = tuple(use._replace(write=False) for use in mine_uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}
         yield EngineStep(way.last, tuple(_attach_sync(stores)), read, step.origin, **alike)
@@ -433,13 +445,10 @@ class _CoreSharing:
         return tuple(_attach_sync(meeting.items(own, others, others, whole.dst, ahead)))
 
 
-def _of_bytes(uses: Sequence[Use], touched: Sequence[Operand]) -> tuple[Use, ...]:
-    """`uses` of the bytes of `touched` alone, where no loop moves these: a core fetches others'
-    parts while its own is still being stored for them."""
-    if any(operand.address.terms for operand in touched):
-        return tuple(uses)
-    parts = [(BYTES, *operand.bounds) for operand in touched]
-    return tuple(use._replace(part=part) for use in uses for part in parts)
+def _cut_at(uses: Sequence[Use], cut: int, *spans: tuple[int, int]) -> tuple[Use, ...]:
+    """`uses` of these spans alone of what is `cut`."""
+    found = (use._replace(part=(cut, *span)) for use in uses for span in spans)
+    return tuple(use for use in found if use.part[1] < use.part[2])
 
 
 def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:

@@ -19,10 +19,6 @@ from simmodel.isa.region import cached_property, replace
 from simmodel.program.program import TileKind
 
 
-BYTES = 1 << 8
-"""In the place of a dimension that is cut: positions are bytes of the first slot."""
-
-
 class Use(NamedTuple):
     """One buffer that a step touches."""
 
