@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
-from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
@@ -54,8 +54,12 @@ class SplitLoads(Omittable):
     ) -> list[list[Node]]:  # fmt: skip
         """The steps of each core in order, with loads outside of all loops joined, or in pieces;
         loops take `estimated` cycles, as far as that is known."""
+        if not self.enabled:
+            return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
-        return [self._of_core(nodes, prices) if self.enabled else list(nodes) for nodes in cores]
+        found = [self._of_core(nodes, prices) for nodes in cores]
+        half = -(-len(cores) // 2)
+        return [*found[:half], *([*map(_near_first, nodes)] for nodes in found[half:])]
 
     def _of_core(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         found: list[Node] = []
@@ -126,6 +130,56 @@ def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:
         return None
     far, alike = copy.src.memory in OFF_CHIP, copy.src.shape == copy.dst.shape
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
+
+
+def _near_first(node: Node) -> Node:
+    """`node`, in whose loops loads from memories on chip come before those from off chip that stand
+    right before them: half of the cores do so, and each half has DRAM while the other has none of
+    it, where all would want it in the same cycles."""
+    if isinstance(node, EngineStep):
+        return node
+    segments = []
+    # All bodies keep one order.
+    order = _turned([*zip(*(segment.body for segment in node.segments), strict=True)])
+    for segment in node.segments:
+        body = tuple(_near_first(segment.body[place]) for place in order)
+        segments.append(LoopSegment(segment.count, body))
+    return SegmentedLoop(node.variable, tuple(segments))
+
+
+def _turned(body: Sequence[tuple[Node, ...]]) -> list[int]:
+    """Places of a loop's `body`, by segment, loads from near before those from far beside them."""
+    order: list[int] = []
+    for place, nodes in enumerate(body):
+        at = len(order)
+        if _loads_from(nodes, far=False):
+            while at and _loads_from(body[order[at - 1]], far=True):
+                if _meet(nodes, body[order[at - 1]]):
+                    break
+                at -= 1
+        order.insert(at, place)
+    return order
+
+
+def _loads_from(nodes: Sequence[Node], *, far: bool) -> bool:
+    """Whether all of a step's instructions load from memories off chip, or all from others, and
+    other cores have no part in it."""
+    leaves = [leaf for node in nodes for leaf in node.leaves]
+    items = [item for leaf in leaves for item in leaf.items]
+    return bool(items) and not any(leaf.staged for leaf in leaves) and all(
+        isinstance(item, Copy) and item.dst.memory not in (*OFF_CHIP, "shared")
+        and (item.src.memory in OFF_CHIP) is far
+        for item in items
+    )  # fmt: skip
+
+
+def _meet(one: Sequence[Node], other: Sequence[Node]) -> bool:
+    """Whether steps of one engine, or of two, touch the same bytes."""
+    return any(
+        engine != its or (a.memory == b.memory and a.low < b.high and b.low < a.high)
+        for node in one for engine, a in node.touches
+        for there in other for its, b in there.touches
+    )  # fmt: skip
 
 
 def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
