@@ -31,7 +31,8 @@ more has as many places there: its parts may be loaded ahead of others' parts of
 (`issue_order.loops`), by some cores early and by others late in a step, so that they do not want
 DRAM all at once.
 
-Within a core tokens or an interlock keep the order, as of any load. What others write is done by no
+Within a core tokens or an interlock keep the order, as of any load; its own part is stored while it
+fetches others'. What others write is done by no
 instruction of this core, so for the interlock both words to and from them claim the whole buffer.
 """
 
@@ -44,14 +45,7 @@ from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from compiler.codegen.legalize import Names, legal_copy, merged
-from compiler.codegen.nodes import (
-    EngineStep,
-    LoopSegment,
-    Node,
-    SegmentedLoop,
-    Use,
-    instructions,
-)  # fmt: skip
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, instructions
 from compiler.cost.multicast import EARLY, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import far_rate
 from compiler.passes import Omittable, Share, Within
@@ -447,8 +441,8 @@ class _CoreSharing:
 
 def _cut_at(uses: Sequence[Use], cut: int, *spans: tuple[int, int]) -> tuple[Use, ...]:
     """`uses` of these spans alone of what is `cut`."""
-    found = (use._replace(part=(cut, *span)) for use in uses for span in spans)
-    return tuple(use for use in found if use.part[1] < use.part[2])
+    wide = [(low, high) for low, high in spans if low < high]
+    return tuple(use._replace(part=(cut, *span)) for use in uses for span in wide)
 
 
 def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:

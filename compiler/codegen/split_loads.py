@@ -43,6 +43,8 @@ class SplitLoads(Omittable):
         to 64 KiB .. 65 KiB
     after:
         load w[:half] behind layer 3; load w[half:], b behind layer 7
+
+    In loops, half of the cores load from memories on chip first, so that they take turns at DRAM.
     """
 
     least: Annotated[int, Within(1)] = 16
@@ -134,51 +136,32 @@ def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:
 
 def _near_first(node: Node) -> Node:
     """`node`, in whose loops loads from memories on chip come before those from off chip that stand
-    right before them: half of the cores do so, and each half has DRAM while the other has none of
-    it, where all would want it in the same cycles."""
+    right before them: where half of the cores do so, each half has DRAM while the other rests it,
+    else all want it in the same cycles."""
     if isinstance(node, EngineStep):
         return node
-    segments = []
-    # All bodies keep one order.
-    order = _turned([*zip(*(segment.body for segment in node.segments), strict=True)])
-    for segment in node.segments:
-        body = tuple(_near_first(segment.body[place]) for place in order)
-        segments.append(LoopSegment(segment.count, body))
-    return SegmentedLoop(node.variable, tuple(segments))
-
-
-def _turned(body: Sequence[tuple[Node, ...]]) -> list[int]:
-    """Places of a loop's `body`, by segment, loads from near before those from far beside them."""
-    order: list[int] = []
-    for place, nodes in enumerate(body):
+    order: list[int] = []  # the same in all segments
+    rows = [*zip(*(segment.body for segment in node.segments), strict=True)]
+    for place, steps in enumerate(rows):
         at = len(order)
-        if _loads_from(nodes, far=False):
-            while at and _loads_from(body[order[at - 1]], far=True):
-                if _meet(nodes, body[order[at - 1]]):
-                    break
-                at -= 1
+        while at and _loads(steps, far=False) and _loads(before := rows[order[at - 1]], far=True):
+            if any(_touched(before, use) for step in steps for _, use in step.touches):
+                break
+            at -= 1
         order.insert(at, place)
-    return order
+    bodies = (tuple([_near_first(segment.body[n]) for n in order]) for segment in node.segments)
+    counts = (segment.count for segment in node.segments)
+    return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
 
 
-def _loads_from(nodes: Sequence[Node], *, far: bool) -> bool:
-    """Whether all of a step's instructions load from memories off chip, or all from others, and
-    other cores have no part in it."""
-    leaves = [leaf for node in nodes for leaf in node.leaves]
+def _loads(steps: Sequence[Node], *, far: bool) -> bool:
+    """Whether `steps` only load, from memories off chip or on chip, and for their core alone."""
+    leaves = [leaf for step in steps for leaf in step.leaves]
     items = [item for leaf in leaves for item in leaf.items]
     return bool(items) and not any(leaf.staged for leaf in leaves) and all(
         isinstance(item, Copy) and item.dst.memory not in (*OFF_CHIP, "shared")
         and (item.src.memory in OFF_CHIP) is far
         for item in items
-    )  # fmt: skip
-
-
-def _meet(one: Sequence[Node], other: Sequence[Node]) -> bool:
-    """Whether steps of one engine, or of two, touch the same bytes."""
-    return any(
-        engine != its or (a.memory == b.memory and a.low < b.high and b.low < a.high)
-        for node in one for engine, a in node.touches
-        for there in other for its, b in there.touches
     )  # fmt: skip
 
 
