@@ -45,7 +45,15 @@ from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from compiler.codegen.legalize import Names, legal_copy, merged
-from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, instructions
+from compiler.codegen.nodes import (
+    EngineStep,
+    LoopSegment,
+    Node,
+    SegmentedLoop,
+    Use,
+    instructions,
+    touched,
+)
 from compiler.cost.multicast import EARLY, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import far_rate
 from compiler.passes import Omittable, Share, Within
@@ -163,7 +171,6 @@ class _Means:
     """Cores that load at the same time."""
     known: dict[object, _SplitLoad | None] = field(default_factory=dict, compare=False)
     """What was made of loads: all cores that share one ask for its parts."""
-
     cuts: dict[object, int] = field(default_factory=dict, compare=False)
     """Box of a load and the axis along which it is cut -> number."""
 
@@ -453,10 +460,7 @@ def _may_swap(node: Node, run: Sequence[EngineStep], way: MulticastRoute) -> boo
     """Whether `node` may change places with those of `run`: another load, to other bytes."""
     if not isinstance(node, EngineStep) or node.engine != way.load:
         return False
-    return not any(
-        a.memory == b.memory and a.low < b.high and b.low < a.high
-        for leaf in run for a in leaf.uses for b in node.uses
-    )  # fmt: skip
+    return not any(touched(run, use) for use in node.uses)
 
 
 def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _SplitLoad | None:

@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
-from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, touched
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
@@ -143,9 +143,9 @@ def _near_first(node: Node) -> Node:
     order: list[int] = []  # the same in all segments
     rows = [*zip(*(segment.body for segment in node.segments), strict=True)]
     for place, steps in enumerate(rows):
-        at = len(order)
-        while at and _loads(steps, far=False) and _loads(before := rows[order[at - 1]], far=True):
-            if any(_touched(before, use) for step in steps for _, use in step.touches):
+        at, uses = len(order), [use for step in steps for _, use in step.touches]
+        while at and _only_loads(steps, far=False) and _only_loads(rows[order[at - 1]], far=True):
+            if any(touched(rows[order[at - 1]], use) for use in uses):
                 break
             at -= 1
         order.insert(at, place)
@@ -154,7 +154,7 @@ def _near_first(node: Node) -> Node:
     return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
 
 
-def _loads(steps: Sequence[Node], *, far: bool) -> bool:
+def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
     """Whether `steps` only load, from memories off chip or on chip, and for their core alone."""
     leaves = [leaf for step in steps for leaf in step.leaves]
     items = [item for leaf in leaves for item in leaf.items]
@@ -175,7 +175,7 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
         before = found[place] if place >= 0 else None
         if isinstance(before, EngineStep) and isinstance(node, EngineStep):
             one = _one_load(before, node, arch)
-            if one is not None and not _touched(found[place + 1 :], one.uses[0]):
+            if one is not None and not touched(found[place + 1 :], one.uses[0]):
                 found[place] = one
                 continue
         last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
@@ -197,14 +197,6 @@ def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None
     if min(size, more) > most or (size + more) % first.dst.itemsize:
         return None
     return _piece(one, first, 0, size + more)
-
-
-def _touched(nodes: Sequence[Node], use: Use) -> bool:
-    """Whether any of `nodes` touches what a load writes."""
-    return any(
-        other.memory == use.memory and other.low < use.high and use.low < other.high
-        for node in nodes for _, other in node.touches
-    )  # fmt: skip
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:
