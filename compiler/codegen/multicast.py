@@ -31,7 +31,8 @@ more has as many places there: its parts may be loaded ahead of others' parts of
 (`issue_order.loops`), by some cores early and by others late in a step, so that they do not want
 DRAM all at once.
 
-Within a core tokens or an interlock keep the order, as of any load. What others write is done by no
+Within a core tokens or an interlock keep the order, as of any load; its own part is stored while it
+fetches others'. What others write is done by no
 instruction of this core, so for the interlock both words to and from them claim the whole buffer.
 """
 
@@ -44,7 +45,15 @@ from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from compiler.codegen.legalize import Names, legal_copy, merged
-from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, instructions
+from compiler.codegen.nodes import (
+    EngineStep,
+    LoopSegment,
+    Node,
+    SegmentedLoop,
+    Use,
+    instructions,
+    touched,
+)
 from compiler.cost.multicast import EARLY, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import far_rate
 from compiler.passes import Omittable, Share, Within
@@ -162,6 +171,15 @@ class _Means:
     """Cores that load at the same time."""
     known: dict[object, _SplitLoad | None] = field(default_factory=dict, compare=False)
     """What was made of loads: all cores that share one ask for its parts."""
+    cuts: dict[object, int] = field(default_factory=dict, compare=False)
+    """Box of a load and the axis along which it is cut -> number."""
+
+    def cut_of(self, load: _SplitLoad) -> int:
+        """Number of the cut, the same where equal positions are equal bytes of a slot, and no
+        dimension."""
+        box = load.whole.dst
+        key = box.shape, box.strides, box.address.base, load.axis
+        return len(box.shape) + self.cuts.setdefault(key, len(self.cuts))
 
     def parts(self, items: tuple[Item, ...], cores: tuple[int, ...]) -> _SplitLoad | None:
         key = items, cores
@@ -376,6 +394,7 @@ class _CoreSharing:
         they have the same places in the tree where there is nothing to share."""
         way, (stage, base) = self.means.way, share.stage
         stores, fetches = [], []  # type: list[Item], list[Item]
+        mine_uses = their_uses = step.uses if step.items else ()
         if parts is not None:
             own, axis = parts.own[self.number], parts.axis
             there = parts.staged(base, share.pitch)
@@ -401,12 +420,17 @@ class _CoreSharing:
                     theirs = Copy(engine=way.fetch, origin=step.origin, src=src, dst=dst)
                     fetches.append(fetch.sync(**fetch.awaiting("full", givers)))
                     fetches += legal_copy(theirs, self.means.arch, names)
+            if not parts.whole.dst.address.terms:
+                # Others' parts are fetched while its own is still being stored for them.
+                cut = self.means.cut_of(parts)
+                mine_uses = _cut_at(step.uses, cut, (low, high))
+                their_uses = _cut_at(step.uses, cut, (0, low), (high, there.shape[axis]))
             step = replace(step, items=(*step.items[:-1], begun, own))
-        yield step
-        read = tuple(use._replace(write=False) for use in step.uses)
+        yield replace(step, uses=mine_uses)
+        read = tuple(use._replace(write=False) for use in mine_uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}
         yield EngineStep(way.last, tuple(_attach_sync(stores)), read, step.origin, **alike)
-        yield EngineStep(way.fetch, tuple(_attach_sync(fetches)), step.uses, step.origin, **alike)
+        yield EngineStep(way.fetch, tuple(_attach_sync(fetches)), their_uses, step.origin, **alike)
 
     def _meeting(self, engine: str, step: EngineStep) -> Meeting:
         return Meeting(engine, step.origin, self.means.arch, self.number)
@@ -422,6 +446,12 @@ class _CoreSharing:
         return tuple(_attach_sync(meeting.items(own, others, others, whole.dst, ahead)))
 
 
+def _cut_at(uses: Sequence[Use], cut: int, *spans: tuple[int, int]) -> tuple[Use, ...]:
+    """`uses` of these spans alone of what is `cut`."""
+    wide = [(low, high) for low, high in spans if low < high]
+    return tuple(use._replace(part=(cut, *span)) for use in uses for span in wide)
+
+
 def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:
     return replace(copy, dst=replace(copy.dst, cores=cores))
 
@@ -430,10 +460,7 @@ def _may_swap(node: Node, run: Sequence[EngineStep], way: MulticastRoute) -> boo
     """Whether `node` may change places with those of `run`: another load, to other bytes."""
     if not isinstance(node, EngineStep) or node.engine != way.load:
         return False
-    return not any(
-        a.memory == b.memory and a.low < b.high and b.low < a.high
-        for leaf in run for a in leaf.uses for b in node.uses
-    )  # fmt: skip
+    return not any(touched(run, use) for use in node.uses)
 
 
 def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _SplitLoad | None:

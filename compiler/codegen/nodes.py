@@ -152,6 +152,14 @@ def instructions(items: Iterable[Item]) -> Iterator[Instruction]:
             yield item
 
 
+def touched(nodes: Iterable[Node], use: Use) -> bool:
+    """Whether any of `nodes` touches bytes of `use`."""
+    return any(
+        other.memory == use.memory and other.low < use.high and use.low < other.high
+        for node in nodes for _, other in node.touches
+    )  # fmt: skip
+
+
 def renamed(node: Node, engines: Mapping[str, str]) -> Node:
     """`node` with the work of some engines on others, from name to name."""
     if isinstance(node, EngineStep):

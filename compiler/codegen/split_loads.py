@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
-from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, Use
+from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, touched
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
@@ -43,6 +43,8 @@ class SplitLoads(Omittable):
         to 64 KiB .. 65 KiB
     after:
         load w[:half] behind layer 3; load w[half:], b behind layer 7
+
+    In loops, half of the cores load from memories on chip first, so that they take turns at DRAM.
     """
 
     least: Annotated[int, Within(1)] = 16
@@ -54,8 +56,12 @@ class SplitLoads(Omittable):
     ) -> list[list[Node]]:  # fmt: skip
         """The steps of each core in order, with loads outside of all loops joined, or in pieces;
         loops take `estimated` cycles, as far as that is known."""
+        if not self.enabled:
+            return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
-        return [self._of_core(nodes, prices) if self.enabled else list(nodes) for nodes in cores]
+        found = [self._of_core(nodes, prices) for nodes in cores]
+        half = -(-len(cores) // 2)
+        return [*found[:half], *([*map(_near_first, nodes)] for nodes in found[half:])]
 
     def _of_core(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         found: list[Node] = []
@@ -128,6 +134,37 @@ def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
 
 
+def _near_first(node: Node) -> Node:
+    """`node`, in whose loops loads from memories on chip come before those from off chip that stand
+    right before them: where half of the cores do so, each half has DRAM while the other rests it,
+    else all want it in the same cycles."""
+    if isinstance(node, EngineStep):
+        return node
+    order: list[int] = []  # the same in all segments
+    rows = [*zip(*(segment.body for segment in node.segments), strict=True)]
+    for place, steps in enumerate(rows):
+        at, uses = len(order), [use for step in steps for _, use in step.touches]
+        while at and _only_loads(steps, far=False) and _only_loads(rows[order[at - 1]], far=True):
+            if any(touched(rows[order[at - 1]], use) for use in uses):
+                break
+            at -= 1
+        order.insert(at, place)
+    bodies = (tuple([_near_first(segment.body[n]) for n in order]) for segment in node.segments)
+    counts = (segment.count for segment in node.segments)
+    return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
+
+
+def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
+    """Whether `steps` only load, from memories off chip or on chip, and for their core alone."""
+    leaves = [leaf for step in steps for leaf in step.leaves]
+    items = [item for leaf in leaves for item in leaf.items]
+    return bool(items) and not any(leaf.staged for leaf in leaves) and all(
+        isinstance(item, Copy) and item.dst.memory not in (*OFF_CHIP, "shared")
+        and (item.src.memory in OFF_CHIP) is far
+        for item in items
+    )  # fmt: skip
+
+
 def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
     """`nodes` with loads side by side at both ends as one, where either takes longer to begin than
     to move its bytes."""
@@ -138,7 +175,7 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
         before = found[place] if place >= 0 else None
         if isinstance(before, EngineStep) and isinstance(node, EngineStep):
             one = _one_load(before, node, arch)
-            if one is not None and not _touched(found[place + 1 :], one.uses[0]):
+            if one is not None and not touched(found[place + 1 :], one.uses[0]):
                 found[place] = one
                 continue
         last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
@@ -160,14 +197,6 @@ def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None
     if min(size, more) > most or (size + more) % first.dst.itemsize:
         return None
     return _piece(one, first, 0, size + more)
-
-
-def _touched(nodes: Sequence[Node], use: Use) -> bool:
-    """Whether any of `nodes` touches what a load writes."""
-    return any(
-        other.memory == use.memory and other.low < use.high and use.low < other.high
-        for node in nodes for _, other in node.touches
-    )  # fmt: skip
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:

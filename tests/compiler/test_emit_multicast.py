@@ -18,6 +18,7 @@ from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
 from compiler.codegen.split_loads import SplitLoads
+from compiler.codegen.tokens import chains
 from compiler.cost.multicast import EARLY
 from compiler.options import Stages
 from compiler.plan.make_plan import MakePlan
@@ -132,8 +133,21 @@ def test_through_shared_memory_each_half_is_stored_for_the_other_core() -> None:
     ]
     steps = [node for node in first if isinstance(node, EngineStep)]
     assert [step.staged for step in steps] == ["", "w of 1024", "w of 1024"]
-    # The store reads what was loaded, and what others stored fills the buffer.
+    # The store reads what was loaded, and what others stored fills the rest meanwhile.
     assert [[use.write for use in step.uses] for step in steps] == [[True], [False], [True]]
+    kept = chains([step.touches for step in steps], 0)
+    assert [(chain.giver, chain.taker) for chain in kept] == [("load", "store")]
+
+
+def test_a_turn_without_the_load_keeps_nothing_waiting() -> None:
+    trees: list[list[Node]] = [[replace(load(1024), items=())] for _ in range(2)]
+    turns = (
+        SegmentedLoop("t", (LoopSegment(1, (load(1024),)), LoopSegment(3, tuple(empty))))
+        for empty in trees
+    )
+    (loop,), _ = ShareLoads().apply([[turn] for turn in turns], SHARED, Names(), somewhere)
+    assert isinstance(loop, SegmentedLoop)
+    assert [leaf.uses for leaf in loop.segments[1].body for leaf in leaf.leaves] == [()] * 3
 
 
 def test_what_lies_in_shared_memory_goes_through_it_once() -> None:
@@ -358,6 +372,20 @@ def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
         (30 * KIB, 40 * KIB),
         (20 * KIB, 30 * KIB),
     ]
+
+
+def test_half_of_the_cores_load_from_near_first() -> None:
+    far, near = loaded(0, KIB), loaded(KIB, KIB)
+    (copy,) = near.items
+    assert isinstance(copy, Copy)
+    near = replace(near, items=(replace(copy, src=replace(copy.src, memory="shared")),))
+    onto = replace(near, uses=far.uses)  # to the same bytes: the order decides what is there
+    for second, turned in ((near, True), (onto, False)):
+        loop: Node = SegmentedLoop("t", (LoopSegment(2, (far, second)),))
+        one, two = SplitLoads().apply([[loop, far, near]] * 2, ARCH)
+        assert one == [loop, far, near]
+        body = (second, far) if turned else (far, second)
+        assert two == [SegmentedLoop("t", (LoopSegment(2, body),)), far, near]
 
 
 def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
