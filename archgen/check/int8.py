@@ -23,16 +23,17 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import version_converter
+from onnx import shape_inference, version_converter
 from onnxruntime.quantization import QuantType
 from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
+from onnxruntime.quantization.quant_utils import add_infer_metadata
 
 from archgen.check import quantizer_input
 from archgen.check.calibration import Ranges, give_states_one_scale, observed, touched
 from archgen.check.linear_quantizer import LinearQuantizer
 from archgen.models.load import ModelError
 from archgen.process.guard import is_refusal
-from archgen.zoo.shapes import attribute, copied, known_shapes
+from archgen.zoo.shapes import attribute, copied, known_shapes, without_data
 from compiler.api import RUNTIME_ERRORS, Load
 from simmodel.arch.dtype import Array
 
@@ -165,7 +166,7 @@ def _quantize_static(proto: onnx.ModelProto, ranges: Ranges, excluded: Set[str])
     wanted = [n for n in proto.graph.node if n.op_type in _TYPES and n.name not in excluded]
     read = {name for node in wanted for name in (*node.input, *node.output)}
     quantizer = LinearQuantizer(
-        copied(proto),  # it changes what it is given
+        _with_shapes(proto),
         per_channel=True,
         reduce_range=False,
         weight_qType=QuantType.QInt8,
@@ -189,6 +190,15 @@ def _quantize_static(proto: onnx.ModelProto, ranges: Ranges, excluded: Set[str])
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     made: onnx.ModelProto = quantizer.model.model
+    return made
+
+
+def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy, since the quantizer changes what it is given, that knows all shapes and says so: else
+    the quantizer writes all weights to a file for that, and reads them again."""
+    known = shape_inference.infer_shapes(without_data(proto)).graph
+    made = copied(proto, value_info=known.value_info, output=known.output)
+    add_infer_metadata(made)
     return made
 
 

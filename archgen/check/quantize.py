@@ -191,7 +191,7 @@ def unquantized_outputs(
     """Outputs of the network before it was quantized; none where it was quantized already. Raises
     ModelError where ONNX Runtime refuses it."""
     source = opened()
-    wide = SourceModel(source.name, widened(with_all_numbers(source.proto)))
+    wide = SourceModel(source.name, widened(source.proto))
     if not products(wide.proto)[1]:
         return {}
     return cached_reference(wide.proto, wide.content_key, inputs, cache_dir)

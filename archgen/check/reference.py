@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from pathlib import Path
@@ -117,9 +117,17 @@ class Detached:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs by name. Raises ``ModelError`` when ONNX Runtime refuses the model or the
         values."""
-        light, proto = self._light, self._proto
+        (found,) = self.runs([feeds])
+        return found
+
+    def runs(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        """The same of several samples, for which weights are handed to ONNX Runtime once."""
         if len(self._parts) > 1 or any(map(is_own, self._parts[0])):
-            return self._run_in_parts(feeds)
+            return self._run_in_parts(samples)
+        return list(map(self._run_whole, samples))
+
+    def _run_whole(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        light, proto = self._light, self._proto
         names = [value.name for value in light.graph.output]
         try:
             self._session = self._session or _detached_session(light, proto)
@@ -143,31 +151,47 @@ class Detached:
     def _parts(self) -> list[list[onnx.NodeProto]]:
         return list(_kernel_parts(self._light))
 
-    def _run_in_parts(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As `run`, of each part as a model of its own; a user's operators are computed by their
+    def _run_in_parts(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        """As `runs`, of each part as a model of its own; a user's operators are computed by their
         references."""
-        light, parts, values = self._light, self._parts, dict(feeds)
+        light, parts, known = self._light, self._parts, [dict(feeds) for feeds in samples]
         constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
         wanted = {value.name for value in light.graph.output}
         reads = [reads_of(part) for part in parts]
         for index, (part, read) in enumerate(zip(parts, reads, strict=True)):
             read_later = wanted.union(*reads[index + 1 :])
-            if not any(map(is_own, part)):
-                if made := [name for node in part for name in node.output if name in read_later]:
-                    fed = {name: array for name, array in values.items() if name in read}
-                    values |= Detached(submodel(light, part, made, fed), self._proto).run(fed)
-                values = {name: array for name, array in values.items() if name in read_later}
-                continue
-            for own in part:
-                held = {n: numbers_in(constants[n]) for n in own.input if n in constants}
-                operands = [held[n] if n in held else values[n] if n else None for n in own.input]
-                try:
-                    results = compute_own(own, operands, constants, run_node)
-                except OperatorFailed as mistake:
-                    raise ModelError(str(mistake)) from mistake
-                values |= zip((name for name in own.output if name), results, strict=False)
-        values |= {n: numbers_in(t) for n, t in constants.items() if n in wanted}
-        return {name: values[name] for name in wanted}
+            made = [name for node in part for name in node.output if name in read_later]
+            runners: dict[Hashable, Detached] = {}
+            for values in known:
+                if any(map(is_own, part)):
+                    _compute_own(part, values, constants)
+                    continue
+                fed = {name: array for name, array in values.items() if name in read}
+                if made:
+                    form = tuple([(name, array.shape) for name, array in fed.items()])
+                    if form not in runners:
+                        runners[form] = Detached(submodel(light, part, made, fed), self._proto)
+                    values |= runners[form].run(fed)
+                for name in values.keys() - read_later:
+                    del values[name]
+        for values in known:
+            values |= {n: numbers_in(t) for n, t in constants.items() if n in wanted}
+        return [{name: values[name] for name in wanted} for values in known]
+
+
+def _compute_own(
+    part: Iterable[onnx.NodeProto], values: dict[str, Array],
+    constants: Mapping[str, onnx.TensorProto],
+) -> None:  # fmt: skip
+    """Add to `values` what a user's operators make of them."""
+    for own in part:
+        held = {n: numbers_in(constants[n]) for n in own.input if n in constants}
+        operands = [held[n] if n in held else values[n] if n else None for n in own.input]
+        try:
+            results = compute_own(own, operands, constants, run_node)
+        except OperatorFailed as mistake:
+            raise ModelError(str(mistake)) from mistake
+        values |= zip((name for name in own.output if name), results, strict=False)
 
 
 _PART = 1 << 27

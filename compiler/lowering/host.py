@@ -145,10 +145,11 @@ def payload_of(
     own = {each.op_type for each in protos if each.domain == ARCHGEN}
     versions |= dict.fromkeys([ARCHGEN] if own else [], 1)
     proto = helper.make_model(
-        helper.make_graph([*read, *protos, *written], "payload", ports, results, initializers),
+        helper.make_graph([*read, *protos, *written], "payload", ports, results),
         functions=[microscaling(kind, versions[""]) for kind in sorted(own)],
         opset_imports=[helper.make_opsetid(*each) for each in versions.items()], ir_version=10,
     )  # fmt: skip
+    proto.graph.initializer.extend(initializers)  # which may be large: `make_model` copies them
     return proto.SerializeToString(), tuple(inputs)
 
 

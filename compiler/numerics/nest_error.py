@@ -569,7 +569,9 @@ def _at_some(
     own = how.special if function.cost == "special" else how.unit
     sizes = _sizes(name, parameters, [each.values for each in operands], values)
     found = found.rounded(own, sizes, _ROUNDINGS)
-    lost = (sizes > 0) & (sizes < _LEAST) & (own > 0) & (function.cost == "special")
+    if own <= 0 or function.cost != "special":
+        return found
+    lost = (sizes > 0) & (sizes < _LEAST)
     return found.wider(np.where(lost, _LEAST, 0.0)) if lost.any() else found
 
 
@@ -586,13 +588,17 @@ def _function_change(
         else (each.values - each.error, each.values + each.error)
         for each in operands
     ]  # fmt: skip
-    largest, same = np.zeros(values.shape), ~np.isfinite(values)
+    largest, endless = np.zeros(values.shape), ~np.isfinite(values)
+    same = endless.copy() if endless.any() else None
     for corner in combinations(*ends):
         other = function.apply(*corner, *parameters)
-        change = np.abs(other - values)
-        largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
-        same &= (other == values) | (np.isnan(other) & np.isnan(values))
-    largest = np.where(same, 0.0, largest)
+        change = np.asarray(np.subtract(other, values))
+        np.maximum(largest, np.abs(change, out=change), out=largest)
+        if same is not None:
+            same &= (other == values) | (np.isnan(other) & np.isnan(values))
+    np.copyto(largest, np.inf, where=np.isnan(largest))
+    if same is not None:
+        largest[same] = 0.0
     if name in _POLES:
         pole = operands[_POLES[name]]
         if pole.error is not None:

@@ -74,10 +74,14 @@ def _largest_change(nest: Nest, values: Array, error: Array, kind: np.dtype[Any]
     middle = _as_stored(nest, values, kind)
     largest = np.zeros(values.shape)
     for end in (values - error, values + error):
-        change = np.abs(_as_stored(nest, end, kind) - middle)
-        largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
-    undefined = np.isnan(middle) & (error == 0)
-    return np.where(np.isnan(error), np.inf, np.where(undefined, 0.0, largest))
+        change = _as_stored(nest, end, kind)
+        change -= middle
+        np.maximum(largest, np.abs(change, out=change), out=largest)
+    if kind.kind not in "iu":
+        np.copyto(largest, np.inf, where=np.isnan(largest))
+        np.copyto(largest, 0.0, where=np.isnan(middle) & (error == 0))
+    np.copyto(largest, np.inf, where=np.isnan(error))
+    return largest
 
 
 def _as_stored(nest: Nest, values: Array, kind: np.dtype[Any]) -> Array:
@@ -99,6 +103,8 @@ def infinities_to_limit(values: Array) -> Array:
     """`values` in fp64, with infinities replaced by the first number beyond the type: a value that
     overflows is near one that just does not."""
     wide = values.astype(np.float64)
+    if values.dtype.kind in "iu":
+        return wide
     infinite = np.isinf(wide)
     if not infinite.any():
         return wide

@@ -139,6 +139,12 @@ def test_a_reference_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     again = run_reference(proto, inputs, between)
     assert whole.keys() == again.keys()
     assert all(np.array_equal(whole[name], again[name]) for name in whole)
+    samples = [sample_inputs(proto, seed) for seed in (1, 2)]
+    both = reference.Detached(reference.detached(proto), proto).runs(samples)
+    (name,) = both[0]
+    one, two = (run_reference(proto, sample)[name] for sample in samples)
+    assert np.array_equal(both[0][name], one) and np.array_equal(both[1][name], two)
+    assert not np.array_equal(one, two)
 
 
 def test_numbers_below_a_byte_in_a_file_are_read(tmp_path: Path) -> None:

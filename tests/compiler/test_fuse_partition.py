@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
 
 import pytest
 from doubles import Moved, Priced
@@ -22,9 +22,9 @@ from machines import machine
 from networks import Net
 
 from compiler.api import CompileOptions, compile_model, prepared
-from compiler.schedule.fusion.dependence import Dependences, dependences, made_by
+from compiler.schedule.fusion.dependence import Dependences, dependences, made_by, members, union
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
-from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.fusion.partition import PartitionCosts, Unfused
 from compiler.schedule.fusion.reorder import chained, least_memory_order
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import HostNode, NestGraph
@@ -203,6 +203,22 @@ def test_the_optimum_of_small_networks_is_mostly_that_of_all_partitions() -> Non
     assert min(ratios) >= 1 - 1e-9
     assert sum(ratio < 1 + 1e-9 for ratio in ratios) >= 50
     assert sum(ratios) / len(ratios) < 1.02
+
+
+def test_two_groups_may_be_one_if_no_other_waits_between_them() -> None:
+    parts, graph = network(*drawn(random.Random(5))[0])
+    costs = PartitionCosts(net := dependences(parts, graph), Priced(lambda _: 1.0))
+    for groups in filter(net.sequence, partitions(len(parts))):
+        reads = {one: union(net.before[i] for i in members(one)) for one in groups}
+        tied = (
+            pair
+            for pair in combinations(groups, 2)
+            if any(reads[a] & (sum(pair) - a) for a in pair)
+        )
+        joined = ((pair, [*(set(groups) - {*pair}), sum(pair)]) for pair in tied)
+        assert Optimal()._pairs(costs, groups) == [
+            pair for pair, all_ in joined if net.sequence(all_)
+        ]
 
 
 def drawn(rng: random.Random) -> tuple[list[str], dict[str, int]]:

@@ -88,6 +88,16 @@ class Ties:
             found[position] = users | union(found[user] for user in members(users))
         return tuple(found)
 
+    def hull(self, mask: int) -> int:
+        """`mask` with all that lies on a path between two of its parts."""
+        below = union(self.descendants[i] for i in members(mask))
+        above = union(self.ancestors[i] for i in members(mask))
+        return mask | (below & above)
+
+    def convex(self, mask: int) -> bool:
+        """Whether no path leaves `mask` and comes back."""
+        return self.hull(mask) == mask
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dependences(Ties):
@@ -129,16 +139,6 @@ class Dependences(Ties):
             for mask in groups
         )
         return Ties(before=tuple(homes(need) for need in needs), results=tuple(results))
-
-    def hull(self, mask: int) -> int:
-        """`mask` with all that lies on a path between two of its parts."""
-        below = union(self.descendants[i] for i in members(mask))
-        above = union(self.ancestors[i] for i in members(mask))
-        return mask | (below & above)
-
-    def convex(self, mask: int) -> bool:
-        """Whether no path leaves `mask` and comes back."""
-        return self.hull(mask) == mask
 
     def legal(self, mask: int) -> bool:
         """Whether `mask` may keep on chip what passes between its parts.

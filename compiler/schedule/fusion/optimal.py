@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, combinations, pairwise
+from itertools import accumulate, pairwise
 from typing import Annotated
 
 from compiler.passes import Count, Within
@@ -111,21 +111,22 @@ class Optimal(PartitionStrategy):
 
     def _pairs(self, costs: PartitionCosts, groups: list[int]) -> list[tuple[int, int]]:
         """Groups of which one reads what the other makes, and that may be one group."""
-        net = costs.net
-        behind = {group: union(net.after[i] for i in members(group)) for group in groups}
-        return [
-            (one, two)
-            for one, two in combinations(groups, 2)
-            if (behind[one] & two or behind[two] & one)
-            and (one | two).bit_count() <= min(self.lengths, self.max_layers)
-            and self._may_merge(costs, groups, one, two)
-        ]
-
-    def _may_merge(self, costs: PartitionCosts, groups: list[int], one: int, two: int) -> bool:
-        joined = one | two
-        others = [group for group in groups if group not in (one, two)]
-        cheaper = costs.net.possible(joined) and costs.least(joined) < costs.of(one) + costs.of(two)
-        return cheaper and costs.net.possible(joined, others)
+        net, most = costs.net, min(self.lengths, self.max_layers)
+        steps = net.sequence(groups) or ()
+        ties, places = net.steps(steps), {group: place for place, group in enumerate(groups)}
+        found = []
+        for number, step in enumerate(steps):
+            for reader in members(ties.after[number]):
+                one, two = sorted((step, steps[reader]), key=lambda each: places.get(each, -1))
+                joined = one | two
+                if one not in places or joined.bit_count() > most or not net.legal(joined):
+                    continue
+                # None of the others waits for one of them while the other waits for it.
+                if not ties.convex(1 << number | 1 << reader):
+                    continue
+                if costs.least(joined) < costs.of(one) + costs.of(two):
+                    found.append((one, two))
+        return sorted(found, key=lambda pair: (places[pair[0]], places[pair[1]]))
 
 
 ALIGNED = 8
