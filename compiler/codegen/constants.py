@@ -294,7 +294,8 @@ def constants_of(
             owner = graph.tensors[buffer]
             assert owner.data is not None
             flat = partial(np.reshape, shape=-1)
-            data[buffer] = transformed(owner.data, as_digits if owner.digits else flat)
+            held = partial(as_digits, bias=owner)
+            data[buffer] = transformed(owner.data, held if owner.digits else flat)
 
     loaded = {(number, name) for (name, _), (number, _) in pinned_steps(steps).items()}
     for number, (step, own) in enumerate(zip(steps, packs, strict=True)):

@@ -112,7 +112,7 @@ class LayerEmitter:
             products = [c for c in plan.computes if c.binding.product]
             nodes += [leaf for c in products for leaf in self._computes(c, tile, adds=True)]
         if level == plan.out_level:
-            own = [c for c in plan.computes if c.binding.engine != "matrix" or not c.binding.direct]
+            own = [c for c in plan.computes if c.binding.finishes]
             nodes += [leaf for c in own for leaf in self._computes(c, tile, adds=False)]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))

@@ -61,7 +61,8 @@ def test_sums_start_from_their_bias(grain: str) -> None:
 def test_what_four_digits_hold(most: int) -> None:
     """1 and three times 255, each up to 127 times."""
     values = np.array([0, 1, -128, 255 * 128 + 5, most, -most])
-    digits = as_digits(values).view(np.int8).reshape(-1, 4).astype(int)
+    bias = replace(tensor("b", "int32", 6), digits="int8")
+    digits = as_digits(values, bias).view(np.int8).reshape(-1, 4).astype(int)
     assert ((digits @ FACTORS == values) == (np.abs(values) <= 127 * (1 + 3 * 255))).all()
 
 
