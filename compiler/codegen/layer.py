@@ -212,8 +212,10 @@ class LayerEmitter:
             return
         origin = around.picks.get(tensor.name, self.origin)
         copy = replace(copy, origin=origin, before=region.before if region.bordered else ())
-        if packed is not None:
-            source = packed.operand(region, around.places)
+        source = None if packed is None else packed.operand(region, around.places)
+        if packed is None and self.packed is not None and tensor is self.packed.beside:
+            source = self.packed.part_beside(region, around.places)
+        if source is not None:
             copy = in_bytes(replace(copy, src=source))
             items = legal_copy(copy, around.arch, around.names)
         else:
