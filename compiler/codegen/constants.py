@@ -125,6 +125,10 @@ class PackedWeights:
         address = Address(base + in_bytes(offset * size, self.dtype), terms)
         return Operand(home, address, shape, tuple(strides), self.dtype)
 
+    def holds_beside(self, name: str) -> bool:
+        """Whether memory holds this tensor with the weights."""
+        return self.beside is not None and self.beside.name == name
+
     @property
     def _deep(self) -> int:
         """Weights of a column."""
@@ -295,7 +299,7 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
     `block`."""
     depth = 1 if pack.k is None else data.shape[pack.k]
     cols, deep = _tile_cuts(plan, pack.columns, depth, block)
-    bias = pack.beside and np.asarray(raw_values(pack.beside)).view(data.dtype)
+    bias = None if pack.beside is None else np.asarray(raw_values(pack.beside)).view(data.dtype)
     size = data.size + (0 if bias is None else bias.size)
 
     def blocks() -> Iterator[Array]:
@@ -360,7 +364,7 @@ def constants_of(
                 tensor = graph.tensors[name]
                 if pack is not None and weights and tensor.data is not None:
                     data |= packed_bytes(pack, layer, tensor.data)
-                elif pack is None or tensor is not pack.beside:
+                elif pack is None or not pack.holds_beside(name):
                     for source in tensor.sources:
                         add(source)
     for name in graph.outputs:

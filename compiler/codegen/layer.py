@@ -213,7 +213,7 @@ class LayerEmitter:
         origin = around.picks.get(tensor.name, self.origin)
         copy = replace(copy, origin=origin, before=region.before if region.bordered else ())
         source = None if packed is None else packed.operand(region, around.places)
-        if packed is None and self.packed is not None and tensor is self.packed.beside:
+        if packed is None and self.packed is not None and self.packed.holds_beside(tensor.name):
             source = self.packed.part_beside(region, around.places)
         if source is not None:
             copy = in_bytes(replace(copy, src=source))

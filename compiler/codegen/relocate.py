@@ -246,7 +246,7 @@ class _CorePart:
             packed = pack if key[2] else None
             if key in fixed or (packed is not None and packed.narrow is not None):
                 self.form.append(start)
-            if pack is not None and pack.beside is layer.tensors[key[0]]:
+            if pack is not None and pack.holds_beside(key[0]):
                 self._touch(pack.buffer, pack.part_beside(region, self.places))
             if packed is not None and packed.buffer in self.places.far:  # else it is on chip
                 along = (*packed.taps, packed.k)
