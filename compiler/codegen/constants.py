@@ -21,6 +21,7 @@ from compiler.geometry.tile_trace import TileTrace
 from compiler.memory.off_chip import pinned_steps, touched_by
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.plan.make_plan import LayerPlan, Plan, moves
+from compiler.schedule.residency.buffer import GRAIN
 from compiler.target.array_mapping import Roles, roles
 from compiler.target.layout import packed_order
 from compiler.target.narrow_weights import fits_tiles, row_of
@@ -52,6 +53,13 @@ class PackedWeights:
     """Ranges of columns, each cut into tiles of its own; one behind the other."""
     narrow: Narrow | None = None
     """How DRAM holds them; None: in the type that engines multiply."""
+    beside: Tensor | None = None
+    """A bias of which each core's part lies behind the weights of that core, for one load."""
+
+    @property
+    def extra(self) -> int:
+        """Elements between the columns of weights that something `beside` them takes."""
+        return 0 if self.beside is None else size_of(self.beside.dtype) // size_of(self.dtype)
 
     @property
     def values(self) -> PackedWeights:
@@ -106,7 +114,7 @@ class PackedWeights:
         width = 1
         if self.col is not None:
             width = shape[self.col]
-            moves.append((ranges[self.col], taps * (1 if self.k is None else self.shape[self.k])))
+            moves.append((ranges[self.col], self._deep + self.extra))
         if self.k is not None:
             moves.append((ranges[self.k], taps * width))
         moves += [(ranges[axis], strides[axis] // size) for axis in self.taps]
@@ -116,6 +124,26 @@ class PackedWeights:
         terms = tuple((name, in_bytes(factor * size, self.dtype)) for name, factor in terms)
         address = Address(base + in_bytes(offset * size, self.dtype), terms)
         return Operand(home, address, shape, tuple(strides), self.dtype)
+
+    def holds_beside(self, name: str) -> bool:
+        """Whether memory holds this tensor with the weights."""
+        return self.beside is not None and self.beside.name == name
+
+    @property
+    def _deep(self) -> int:
+        """Weights of a column."""
+        return math.prod(self.shape[a] for a in (*self.taps, self.k) if a is not None)
+
+    def part_beside(self, region: Region, places: Places) -> Operand:
+        """What lies behind the weights of the columns of `region`."""
+        assert self.beside is not None
+        (span,), size = region.ranges, size_of(self.beside.dtype)
+        home, base = places.far[self.buffer]
+        pitch, weights = self._deep * size_of(self.dtype) + size, self._deep * size_of(self.dtype)
+        address = Address(
+            base + span.start * pitch + span.size * weights, scaled(span.terms, pitch)
+        )
+        return Operand(home, address, (span.size,), (size,), self.beside.dtype)
 
     def along(self, axis: int | None, low: int, high: int) -> tuple[EllipsisType | slice, ...]:
         """Index of positions `low` to `high` along an axis, in packed order behind the batch."""
@@ -154,7 +182,30 @@ def packed(plan: LayerPlan, arch: Arch, walked: Sequence[TileTrace] = ()) -> Pac
     if narrow is not None and narrow.compressed:  # as the array reads: blocks of the reduction
         dtype, deep = narrow.dtype, row_of(head)
         order = (*(axis for axis in order if axis != deep), deep)
-    return PackedWeights(tensor.name, name, dtype, tensor.shape, order, *axes, columns, narrow)
+    beside = None if narrow is not None or axes[0] else _beside(plan, tensor, columns)
+    return PackedWeights(
+        tensor.name, name, dtype, tensor.shape, order, *axes, columns, narrow, beside
+    )
+
+
+def _beside(plan: LayerPlan, weights: Tensor, columns: Sequence[tuple[int, int]]) -> Tensor | None:
+    """The bias of which each core loads its part as it does of `weights`, once, so that both come
+    with one load. None: there is none, or parts begin elsewhere than a load's on chip may."""
+    layer, (compute, *_), own = plan.tiled.layer, plan.computes, dict(plan.loads)
+    bias, head, count = layer.head.bias, layer.head, sum(size for _, size in columns)
+    read = [access.tensor for nest in layer.nests for access in nest.reads]
+    if len(columns) < 2 or bias is None or read.count(bias.tensor) > 1:
+        return None
+    held = (plan.buffers[compute.reads[index]] for index in (1, head.reads.index(bias)))
+    if any(each.level or each.slots > 1 or each.name not in own for each in held):
+        return None
+    tensor = layer.tensors[bias.tensor]
+    if tensor.data is None or tensor.shape != (count,) or any(tensor.counts):
+        return None
+    item, deep = size_of(weights.dtype), weights.elements // count
+    sizes = [width * size for _, width in columns for size in (deep * item, size_of(tensor.dtype))]
+    fits = size_of(tensor.dtype) % item == 0 and all(size % GRAIN == 0 for size in sizes)
+    return tensor if fits else None
 
 
 def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int]]) -> bool:
@@ -248,6 +299,8 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
     `block`."""
     depth = 1 if pack.k is None else data.shape[pack.k]
     cols, deep = _tile_cuts(plan, pack.columns, depth, block)
+    bias = None if pack.beside is None else np.asarray(raw_values(pack.beside)).view(data.dtype)
+    size = data.size + (0 if bias is None else bias.size)
 
     def blocks() -> Iterator[Array]:
         ordered = np.asarray(data).transpose(pack.order)
@@ -257,16 +310,18 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
                 part = matrix[pack.along(pack.col, start, stop)]
                 for low, high in deep:
                     yield part[pack.along(pack.k, low, high)]
+                if bias is not None:
+                    yield bias[start * pack.extra : stop * pack.extra]
 
     def pack_all() -> Array:
-        packed, end = np.empty(data.size, data.dtype), 0
+        packed, end = np.empty(size, data.dtype), 0
         for piece in blocks():
             start, end = end, end + piece.size
             packed[start:end].reshape(piece.shape)[...] = piece
-        assert end == data.size
+        assert end == size
         return packed
 
-    return LazyArray((data.size,), data.dtype, pack_all)
+    return LazyArray((size,), data.dtype, pack_all)
 
 
 def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:
@@ -291,10 +346,7 @@ def constants_of(
     def add(tensor: Tensor) -> None:
         buffer = tensor.storage.buffer
         if tensor.data is not None and buffer not in data:
-            owner = graph.tensors[buffer]
-            assert owner.data is not None
-            flat = partial(np.reshape, shape=-1)
-            data[buffer] = transformed(owner.data, as_digits if owner.digits else flat)
+            data[buffer] = raw_values(graph.tensors[buffer])
 
     loaded = {(number, name) for (name, _), (number, _) in pinned_steps(steps).items()}
     for number, (step, own) in enumerate(zip(steps, packs, strict=True)):
@@ -312,12 +364,19 @@ def constants_of(
                 tensor = graph.tensors[name]
                 if pack is not None and weights and tensor.data is not None:
                     data |= packed_bytes(pack, layer, tensor.data)
-                else:
+                elif pack is None or not pack.holds_beside(name):
                     for source in tensor.sources:
                         add(source)
     for name in graph.outputs:
         add(graph.tensors[name])
     return data
+
+
+def raw_values(constant: Tensor) -> LazyArray:
+    """The elements of a constant as memory holds them, one after another."""
+    assert constant.data is not None
+    held = partial(as_digits, bias=constant) if constant.digits else partial(np.reshape, shape=-1)
+    return transformed(constant.data, held)
 
 
 def _layer_inputs(plan: Plan, position: int) -> tuple[tuple[str, bool], ...]:

@@ -15,7 +15,6 @@ from typing import Any
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.layer import LayerEmitter
 from compiler.codegen.legalize import legal_vector
-from compiler.codegen.matrix import LOWEST
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, emptied, of_tile
 from compiler.codegen.tile import (
     EmissionContext,
@@ -32,8 +31,9 @@ from compiler.plan.make_plan import Plan, outer
 from compiler.plan.symbolic_parts import STILL, Following
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.target.group_facts import by_part
-from compiler.target.start_sums import FACTORS
+from compiler.target.start_sums import FACTORS, LOWEST
 from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
+from simmodel.arch.element_types import is_float
 from simmodel.isa import Copy, Item, Splat, Unary
 from simmodel.isa.region import Address, Operand, Terms, cached_property
 from simmodel.program.program import TileKind, TileLoop
@@ -143,10 +143,12 @@ class GroupEmitter:
         """What lays the factors of digits, less the zero point with which they are read."""
         around, buffer, origin = self.around, self.plan.buffers[name], self.layers[0].origin
         items: list[Item] = []
-        for size, value in ((len(FACTORS), FACTORS[-1]), (1, FACTORS[0])):
+        whole = not is_float(buffer.dtype)
+        lays = {buffer.shape[0]: FACTORS[-1], 1: FACTORS[0]} if whole else {buffer.shape[0]: 1}
+        for size, value in lays.items():
             address = Address(around.places.chip[name][0])
-            dst = Operand(buffer.role, address, (size,), (1,), buffer.dtype)
-            splat = Splat(engine="vector", origin=origin, dst=dst, value=value + LOWEST)
+            dst = Operand(buffer.role, address, (size,), buffer.strides, buffer.dtype)
+            splat = Splat(engine="vector", origin=origin, dst=dst, value=value + LOWEST * whole)
             items += legal_vector(splat, around.arch, around.names)
         return EngineStep("vector", tuple(items), around.uses((), (buffer,)), origin)
 

@@ -112,7 +112,7 @@ class LayerEmitter:
             products = [c for c in plan.computes if c.binding.product]
             nodes += [leaf for c in products for leaf in self._computes(c, tile, adds=True)]
         if level == plan.out_level:
-            own = [c for c in plan.computes if c.binding.engine != "matrix" or not c.binding.direct]
+            own = [c for c in plan.computes if c.binding.finishes]
             nodes += [leaf for c in own for leaf in self._computes(c, tile, adds=False)]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
@@ -212,8 +212,10 @@ class LayerEmitter:
             return
         origin = around.picks.get(tensor.name, self.origin)
         copy = replace(copy, origin=origin, before=region.before if region.bordered else ())
-        if packed is not None:
-            source = packed.operand(region, around.places)
+        source = None if packed is None else packed.operand(region, around.places)
+        if packed is None and self.packed is not None and self.packed.holds_beside(tensor.name):
+            source = self.packed.part_beside(region, around.places)
+        if source is not None:
             copy = in_bytes(replace(copy, src=source))
             items = legal_copy(copy, around.arch, around.names)
         else:

@@ -37,9 +37,9 @@ from compiler.plan.make_plan import Compute
 from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
 from compiler.target.loops.split import PieceRun, behind, ends, runs
 from compiler.target.machine import rate_type
-from compiler.target.start_sums import FACTORS
+from compiler.target.start_sums import LOWEST
 from compiler.tensor_ir.nest import Nest
-from simmodel.arch.element_types import WINOGRAD
+from simmodel.arch.element_types import WINOGRAD, is_float, size_of
 from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction, WinogradConv
 from simmodel.isa import Tile as TileProduct
@@ -141,16 +141,17 @@ class MatrixEmitter(TileEmitter):
         (span,) = ranges = tile.needs.regions[keys_of(compute.nest)[index]].ranges
         names = compute.reads[index], compute.start[0]
         w, row = (_bias_operand(compute, name, ranges, tile) for name in names)
-        factors, deep = tile.plan.buffers[compute.start[1]], len(FACTORS)
+        factors = tile.plan.buffers[compute.start[1]]
+        (deep,), kind, item = factors.shape, factors.dtype, size_of(factors.dtype)
         whole: MatrixInstruction = (
             TileProduct if self.arch.matrix.granularity == "tile" else Gemm
         )(
             engine=self.engine, origin=self.origin,
             a=Operand(
-                factors.role, slot_address(factors, tile), (1, 1, 1, deep), (deep, deep, deep, 1),
-                "int8", zero=LOWEST,
+                factors.role, slot_address(factors, tile), (1, 1, 1, deep),
+                (*(deep * item,) * 3, item), kind, zero=0 if is_float(kind) else LOWEST,
             ),
-            w=replace(w, shape=(deep, span.size), strides=(1, w.itemsize), dtype="int8"),
+            w=replace(w, shape=(deep, span.size), strides=(item, w.itemsize), dtype=kind),
             dst=replace(row, shape=(1, 1, 1, span.size), strides=(0, 0, 0, row.itemsize)),
         )  # fmt: skip
         return self._column_tiles(whole) if isinstance(whole, TileProduct) else [whole]
@@ -162,7 +163,9 @@ class MatrixEmitter(TileEmitter):
         index, loops = bias_of(compute.nest), tile.loops(compute.position)
         spans = touched(compute.nest.reads[index], loops)
         row = _bias_operand(compute, compute.start[0], spans, tile)
-        return replace(row, shape=tuple(s.size for s in loops), strides=compute.steps[index])
+        digits = tile.plan.buffers[compute.reads[index]]
+        steps = (s * row.itemsize // size_of(digits.dtype) for s in compute.steps[index])
+        return replace(row, shape=tuple(s.size for s in loops), strides=tuple(steps))
 
     def _channel_groups(
         self, compute: Compute, tile: TilePosition, product: ProductOperands, beside: int,
@@ -371,10 +374,6 @@ class MatrixEmitter(TileEmitter):
             return self._blocks(made, axis + 1, *inner) if inner else [made]
 
         return in_runs(runs(part.dst.shape[axis], size), self.names, piece)
-
-
-LOWEST = -128
-"""Zero point of the factors of a bias's digits, with which an int8 holds up to 255."""
 
 
 def bias_of(nest: Nest) -> int:

@@ -246,6 +246,8 @@ class _CorePart:
             packed = pack if key[2] else None
             if key in fixed or (packed is not None and packed.narrow is not None):
                 self.form.append(start)
+            if pack is not None and pack.holds_beside(key[0]):
+                self._touch(pack.buffer, pack.part_beside(region, self.places))
             if packed is not None and packed.buffer in self.places.far:  # else it is on chip
                 along = (*packed.taps, packed.k)
                 self.form += [start[axis] for axis in along if axis is not None]

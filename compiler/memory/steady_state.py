@@ -165,7 +165,7 @@ class _Layer:
         for compute in products:
             yield self._product_task(compute, loops[compute.position], math.prod(counts))
         for compute in layer.computes:
-            if compute.binding.engine != "matrix" or not compute.binding.direct:
+            if compute.binding.finishes:
                 yield self._tail(compute, loops[compute.position], pieces, behind, late)
         for name, engine in layer.loads:
             buffer = layer.buffers[name]

@@ -429,7 +429,10 @@ class _NestErrors:
             if sums.sizes is None:
                 sizes = (_magnitudes(side, np.float32) for side in self._sides)
                 sums.sizes = contracted(nest, *sizes)
-            error = self._rounded_sum(sums.sizes.astype(np.float64), unit)
+            summands = sums.sizes.astype(np.float64)
+            if nest.bias is not None and not _of_integers(nest, self.tensors):  # may start the sums
+                summands = summands + np.abs(per_output(nest.bias, nest, self.tensors))
+            error = self._rounded_sum(summands, unit)
         for mine, access in enumerate(nest.operands):
             if (spread := self.errors.get(access.tensor)) is not None:
                 spread = over_own_loops(spread, _unpadded(access), nest, mine)

@@ -42,7 +42,7 @@ from compiler.target.array_mapping import roles
 from compiler.target.group_facts import Facts
 from compiler.target.layout import input_strides, links_of, loaded_once, role_of, room_of, started
 from compiler.target.machine import between_type, slots_of_sums, temporary_type
-from compiler.target.start_sums import FACTORS
+from compiler.target.start_sums import factors_of
 from compiler.tensor_ir.nest import Access, Nest, dense, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.matrix_cycles import tile_limits
@@ -308,8 +308,9 @@ class LayerPlanner(BufferList):
                 inside[key[0]] if key[0] in self.layer.inside else inputs[key]
                 for key in keys_of(nest)
             )
-            inside[nest.tensor] = writes = self._output_buffer(position, nest)
+            result = None if way.bare else self._output_buffer(position, nest)
             sums = self._sums(position, nest, way)
+            inside[nest.tensor] = writes = result or str(sums)
             scratch = self._scratch(position, nest, way)
             start = self._started_from(nest, way, reads)
             level = self.depth if way.product else self.out_level
@@ -373,17 +374,21 @@ class LayerPlanner(BufferList):
         if nest.bias is None or not started(nest, self.layer.tensors):
             return ()
         digits, near = self.buffers[reads[nest.reads.index(nest.bias)]], self.arch.matrix.input
+        bias = self.layer.tensors[nest.bias.tensor]
+        kind, factors = bias.digits, factors_of(bias)
+        wide = accumulator_of(kind)
         row = self.add(  # made while the layer before is finished
-            f"{nest.tensor}+start", way.sums, digits.dtype, digits.shape, digits.strides,
+            f"{nest.tensor}+start", way.sums, wide, digits.shape,
+            tuple(s * size_of(wide) // size_of(digits.dtype) for s in digits.strides),
             slots=digits.slots, level=digits.level, layer=digits.layer,
             first=max(0, self.position - 1), last=self.position, lasting=digits.lasting,
         )  # fmt: skip
-        made = (b for b in self.buffers.values() if b.name.endswith("+factors") and b.role == near)
-        factors = next(made, None) or self.add(
-            f"{nest.tensor}+factors", near, "int8", (len(FACTORS),), (1,), slots=1, level=0,
-            last=self.last, lasting=True,
+        made = (b for b in self.buffers.values() if b.name.endswith("+factors"))
+        there = next((b for b in made if (b.role, b.dtype) == (near, kind)), None) or self.add(
+            f"{nest.tensor}+factors", near, kind, (len(factors),), (size_of(kind),), slots=1,
+            level=0, last=self.last, lasting=True,
         )  # fmt: skip
-        return row.name, factors.name
+        return row.name, there.name
 
     def _scratch(self, position: int, nest: Nest, way: Binding) -> tuple[str, ...]:
         """Space for values between the vector instructions of one nest."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from compiler.tensor_ir.build import identity, reading
 from compiler.tensor_ir.nest import Nest, NestGraph, Tensor
+from simmodel.arch.element_types import is_float
 from simmodel.isa.region import cached_property, replace
 
 # A binding: which engine runs a nest, and how a sum of products gets from sums to its result.
@@ -26,15 +27,22 @@ class Binding:
     """Matrix engine: the result is finished on write-back; else the vector engine finishes it.
     Vector engine: not so where it adds up products over channels, and finishes these sums."""
     sums: str = "local"
-    """Memory role of partial sums."""
+    """Memory role of partial sums, its own or those that it reads."""
     array: str = "matrix"
     """Matrix engine: which one, where a core has several that are unlike."""
+    bare: bool = False
+    """Whether nothing finishes the sums: the operator behind it in its layer reads them."""
 
     @property
     def product(self) -> bool:
         """Whether it is a sum of products with tiles and sums of its own, finished later or on
         write-back."""
         return self.engine == "matrix" or not self.direct
+
+    @property
+    def finishes(self) -> bool:
+        """Whether instructions of their own make the result, behind those of the array."""
+        return not self.bare and (self.engine != "matrix" or not self.direct)
 
     @property
     def adder(self) -> str:
@@ -65,7 +73,27 @@ class Layer:
     @cached_property
     def bindings(self) -> tuple[Binding, ...]:
         """By nest, how it runs."""
-        return tuple(chosen for chosen, *_ in self.ways)
+        chosen = tuple(way for way, *_ in self.ways)
+        if len(chosen) < 2 or not self._hands_sums_on(*chosen[:2]):
+            return chosen
+        first, second, *others = chosen
+        return replace(first, bare=True), replace(second, sums=first.sums), *others
+
+    def _hands_sums_on(self, first: Binding, second: Binding) -> bool:
+        """Whether sums of the head are its result, which only the operator behind it reads: real
+        values inside a layer are as wide as sums."""
+        head, reader, *_ = self.nests
+        read = [
+            access for nest in self.nests for access in nest.reads if access.tensor == head.tensor
+        ]
+        late = head.multiplier, head.added, head.scale, head.table or None
+        started = head.bias is None or bool(self.tensors[head.bias.tensor].digits)
+        real = is_float(self.tensors[head.operands[0].tensor].dtype)
+        return (
+            first.product and first.finisher == second.engine == "vector" and started and real
+            and head.unclipped and all(each is None for each in late)
+            and len(read) == 1 and read[0] in reader.operands and read[0].scale is None
+        )  # fmt: skip
 
     @property
     def binding(self) -> Binding:

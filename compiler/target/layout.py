@@ -204,7 +204,7 @@ def packed_order(layer: Layer, arch: Arch) -> tuple[int, ...]:
 
 def started(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the sums of `nest` start from its bias."""
-    return nest.bias is not None and tensors[nest.bias.tensor].digits
+    return nest.bias is not None and bool(tensors[nest.bias.tensor].digits)
 
 
 def links_of(
@@ -214,7 +214,8 @@ def links_of(
     chained = arch.isa.has("vector.ternary.add_mul")
     if way.product:
         begun = started(nest, tensors)
-        return [] if way.direct else fission(nest, own=False, chained=chained, started=begun)
+        done = way.direct or way.bare
+        return [] if done else fission(nest, own=False, chained=chained, started=begun)
     windowed = nest.reduce is not None and roles(nest).taps
     taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
     pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)

@@ -339,7 +339,8 @@ class VectorWork:
         kind = temporary_type(self.arch) if real else tensor.dtype
         index = tuple(affine.terms for affine in access.index)
         order = order_of(tensor.shape, tensor.storage.strides)
-        return OperandLayout("local", size_of(kind), index, order)
+        role = self.way.sums if access.tensor in self.inside else "local"
+        return OperandLayout(role, size_of(kind), index, order)
 
 
 # How a sum of products lies on the vector engine: what goes along the lanes, and what loops walk.

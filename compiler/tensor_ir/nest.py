@@ -301,8 +301,9 @@ class Tensor:
     narrow: Narrow | None = field(default=None, compare=False, repr=False)
     """Narrow form of a constant in memory, from which engines make the wide values; None: stored as
     it is."""
-    digits: bool = field(default=False, compare=False)
-    """A bias that memory holds as digits, from which the array makes it (`StartSums`)."""
+    digits: str = field(default="", compare=False)
+    """Of a bias that memory holds as weights, from which the array makes it, the type of these
+    (`StartSums`)."""
     picked: Picked | None = None
     """Rows of another tensor that this one consists of."""
     placed: RowPlacement | None = None

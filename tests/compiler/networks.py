@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_node
-from compiler.codegen.matrix import LOWEST
 from compiler.context import CompileOptions, CompileResult, Context
 from compiler.decisions.text.extract import extract_tree, remarks_of
 from compiler.decisions.text.text import parse_tree, print_tree
@@ -30,7 +29,7 @@ from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import Stages
 from compiler.passes import run_passes
 from compiler.pipeline import compile_model, nests, prepared
-from compiler.target.start_sums import FACTORS
+from compiler.target.start_sums import FACTORS, LOWEST
 from compiler.tensor_ir.interpreter import run
 from simmodel.arch.record import Arch
 from simmodel.execute import execute

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocks import conv
 from machines import machine
 from networks import Net
 from networks import check as checked
 
 from compiler.codegen.constants import PackedWeights, packed, packed_data
 from compiler.codegen.tile import Places, TilePosition, Turn
-from compiler.geometry.boxes import Range, keys_of
+from compiler.geometry.boxes import Range, Region, keys_of
 from compiler.geometry.cuts import boxes
 from compiler.lowering.lower import lower
 from compiler.pipeline import prepared
@@ -35,6 +36,7 @@ PRODUCTS: dict[str, Grow] = {
     "matmul": lambda net: net.op("MatMul", net.input(5, 12), net.weight(12, 10)),
     "batched": lambda net: net.op("MatMul", net.input(3, 5, 12), net.weight(3, 12, 10)),
     "broadcast": lambda net: net.op("MatMul", net.input(3, 4, 5, 12), net.weight(3, 1, 12, 10)),
+    "biased": lambda net: conv(net, net.input(1, 16, 4, 4), 32, (1, 1)),
     "left-broadcast": lambda net: net.op("MatMul", net.input(5, 12), net.weight(3, 12, 10)),
 }
 
@@ -65,14 +67,13 @@ def test_every_block_is_where_its_operand_says(
         loops.append(TileLoop(found.col, cut[0]))
     if cut[1] < deep:
         loops.append(TileLoop(found.k, cut[1], reduction=True))
-    tiled = Tiled(group, tuple(loops), parts, Estimate(0, 0, 0, 0, 0))
-    schedule = single(tiled, Group((group,), (group.result.name,)))
-    (plan,) = MakePlan().apply(schedule, machine(local={"size": 1 << 20})).layers
+    plan = planned(group, loops, parts)
     pack = packed(plan, machine())
     data = group.tensors[head.operands[1].tensor].data
     assert pack is not None and data is not None
     flat, data = (np.asarray(each) for each in (packed_data(pack, plan, data), data))
-    assert sorted(flat.tolist()) == sorted(data.ravel().tolist())
+    if pack.beside is None:
+        assert sorted(flat.tolist()) == sorted(data.ravel().tolist())
     width = min(width, cut[0])
     for part in parts:
         start, share = part[found.col]
@@ -82,6 +83,29 @@ def test_every_block_is_where_its_operand_says(
                 depth = (first, min(cut[1], deep - first))
                 tile = tile_at(plan, part, {found.col: columns}, {found.k: depth})
                 check(tile, pack, flat, data)
+
+
+def planned(group: Layer, loops: list[TileLoop], parts: tuple[Box, ...]) -> LayerPlan:
+    tiled = Tiled(group, tuple(loops), parts, Estimate(0, 0, 0, 0, 0))
+    schedule = single(tiled, Group((group,), (group.result.name,)))
+    (plan,) = MakePlan().apply(schedule, machine(local={"size": 1 << 20})).layers
+    return plan
+
+
+def test_parts_of_a_bias_lie_behind_the_weights_of_their_core() -> None:
+    """16 of 32 columns on each of two cores: 256 weights of 4 bytes, then 16 numbers of the bias,
+    1 088 bytes in all, so one load brings both."""
+    layer = group_of("biased")
+    head, column = layer.head, roles(layer.head).col
+    assert column is not None and head.bias is not None
+    plan = planned(layer, [], boxes(head.shape, {column: 2}, {}))
+    pack, data = packed(plan, machine()), layer.tensors[head.operands[1].tensor].data
+    assert pack is not None and data is not None
+    flat, bias = np.asarray(packed_data(pack, plan, data)), layer.tensors[head.bias.tensor].data
+    np.testing.assert_array_equal(np.concatenate((flat[256:272], flat[528:])), np.asarray(bias))
+    places = Places({}, {pack.buffer: ("dram", 64)})
+    parts = [pack.part_beside(Region((Range(s, 16),), (0,), (0,)), places) for s in (0, 16)]
+    assert [(p.address.base, p.shape) for p in parts] == [(1088, (16,)), (2176, (16,))]
 
 
 def tile_at(

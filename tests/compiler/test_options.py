@@ -177,7 +177,7 @@ def test_a_study_sweeps_rewrites_of_the_graph_and_placement(tmp_path: Path) -> N
     assert found["verified"].all()
     assert len({point.key for point in points(design)}) == 4
     with_, without = (
-        set(found["instructions"][found["pass.fold_affine.enabled"].astype(str) == said])
+        set(found["latency_cycles"][found["pass.fold_affine.enabled"].astype(str) == said])
         for said in ("True", "False")
     )
     assert max(with_) < min(without)  # though all are of one process, which keeps loaded models

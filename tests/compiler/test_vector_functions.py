@@ -25,7 +25,7 @@ from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.start_sums import FACTORS, LARGEST, StartSums, as_digits
 from compiler.target.vector_functions import ExpandFunctions, match, normal
 from compiler.tensor_ir.interpreter import run
-from compiler.tensor_ir.nest import Nest, NestGraph
+from compiler.tensor_ir.nest import Nest, NestGraph, Storage, Tensor
 from simmodel.arch.base import CHAINS
 from simmodel.arch.record import Arch, FormLimits, Isa, VectorCost
 from simmodel.arch.units import Delay
@@ -157,11 +157,28 @@ def test_sums_start_from_their_bias(grain: str) -> None:
     np.testing.assert_array_equal(made, execute(apart.compiled.program, x, arch)[name])
 
 
+def test_a_residual_reads_sums_that_start_from_their_bias() -> None:
+    """1 024 sums are 64 vectors: one pass adds the residual to what is in the accumulators, behind
+    one instruction that lays the factors of the bias's two fp16 digits. Apart, the bias is a pass
+    of its own, whose real results go through local memory."""
+    net = Net()
+    block = net.op("Add", conv(net, net.input(1, 16, 8, 8), 16, (1, 1)), net.input(1, 16, 8, 8))
+    network = net.model(net.op("Relu", block))
+    arch = machine(types=("fp16",), accumulators=8192, matrix={"granularity": "gemm"})
+    without = CompileOptions(stages=Stages(starts=StartSums(enabled=False)))
+    begun, apart = check(network, arch, "fp16"), check(network, arch, "fp16", without)
+    assert [vector_cycles(apart), vector_cycles(begun)] == [2 * 64, 64 + 1]
+    assert begun.trace.macs - apart.trace.macs == 16 * 2
+    written = [found.trace.traffic["local.write"] for found in (apart, begun)]
+    assert written[0] - written[1] == 1024 * 4 - 16  # the factors take a word of a bank
+
+
 @pytest.mark.parametrize("most", [LARGEST, LARGEST + 1])
 def test_what_four_digits_hold(most: int) -> None:
     """1 and three times 255, each up to 127 times."""
     values = np.array([0, 1, -128, 255 * 128 + 5, most, -most])
-    digits = as_digits(values).view(np.int8).reshape(-1, 4).astype(int)
+    bias = Tensor("b", values.shape, "int32", Storage("b", 0, (1,)), digits="int8")
+    digits = as_digits(values, bias).view(np.int8).reshape(-1, 4).astype(int)
     assert ((digits @ FACTORS == values) == (np.abs(values) <= 127 * (1 + 3 * 255))).all()
 
 

@@ -102,7 +102,8 @@ def space_of(layer: Layer, arch: Arch, elements: int, slots: int) -> int:
     """Bytes of local memory for what stands between the instructions of a tile of `elements`, with
     so many `slots` of what passes from engine to engine."""
     wide = size_of(temporary_type(arch))
-    inside = elements * wide * (len(layer.nests) - 1 + (slots - 1) * len(layer.handed_over))
+    between = len(layer.nests) - 1 - layer.binding.bare
+    inside = elements * wide * (between + (slots - 1) * len(layer.handed_over))
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
         if len(links_of(nest, layer.tensors, way, arch)) > 1:
             inside += elements * wide

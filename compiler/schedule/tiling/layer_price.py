@@ -27,7 +27,7 @@ from compiler.target.layout import links_of, loaded_of, loaded_once, room_of, st
 from compiler.target.machine import slots_of_sums, sums_apart, temporary_type
 from compiler.target.narrow_weights import fits_tiles, row_of, widening
 from compiler.target.product_tiles import TileSizes, VectorProducts, read_extents
-from compiler.target.start_sums import FACTORS
+from compiler.target.start_sums import factors_of
 from compiler.target.vector import overlapped
 from compiler.tensor_ir.nest import Access, order_of
 from simmodel.arch.element_types import WINOGRAD, accumulator_of, per_item, size_of
@@ -207,7 +207,8 @@ class _Candidates:
         columns = np.where(once, problem.extent(self.found.col), columns)
         slots = np.where(once | (self.turns["cols"] == 1), 1, problem.slots)
         times = np.where(once, 1, self._operand_loads(("cols",), "rows")[0])
-        work = array_work(self.arch, "int8", (1, 1), columns, len(FACTORS))
+        held = self.layer.tensors[bias.tensor]
+        work = array_work(self.arch, held.digits, (1, 1), columns, len(factors_of(held)))
         return 4 * columns * slots, times * work.cycles
 
     def prices(self) -> TilePrices:
@@ -351,8 +352,8 @@ class _Candidates:
             cycles = overlapped(each, self.tiles)
         # Values between the instructions of one nest, and between nests: all in one slot.
         space: Any = sum(count > 1 for count in links) * wide * elements
+        space = space + (len(layer.nests) - 1 - layer.binding.bare) * elements * wide
         for nest in layer.nests[1:]:
-            space = space + elements * wide
             for access in nest.operands:
                 tensor = tensors[access.tensor]
                 outside = access.tensor not in inside and access.tensor not in self.problem.held
