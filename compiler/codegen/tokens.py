@@ -250,9 +250,9 @@ class Synchronizer:
             items.append(self._sync(node, signals=given))
         return items
 
-    def _sync(self, leaf: EngineStep, **tokens: Tokens) -> Sync:
-        number = self._number(leaf)
-        return Sync(engine=leaf.engine, origin=leaf.origin, tile=number, **tokens)
+    def _sync(self, leaf: EngineStep, waits: Tokens = (), signals: Tokens = ()) -> Sync:
+        engine, origin, tile = leaf.engine, leaf.origin, self._number(leaf)
+        return Sync(engine=engine, origin=origin, tile=tile, waits=waits, signals=signals)
 
     def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:

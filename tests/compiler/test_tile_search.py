@@ -120,6 +120,16 @@ def test_what_nothing_loads_is_tried_in_one_order() -> None:
         assert np.size(choices(problem).order) == orders
 
 
+@pytest.mark.parametrize(("axis", "alike"), [(1, 1), (2, 4)])
+def test_cores_matter_as_far_as_they_load_alike(axis: int, alike: int) -> None:
+    layer = convolution(16, 16, (3, 3), 1)  # of its operands weights alone are loaded
+    cuts = tuple(4 if d == axis else 1 for d in range(4))  # channels: each core has its own
+    around, held = Cores(4, cuts, (False,) * 4), frozenset({"x0", layer.result.name})
+    found = TilingProblem(layer, machine(), layer.result.shape, around, 2, held).on_alike_cores()
+    assert math.prod(found.cores.cuts) == alike
+    assert replace(found, held=held | {*layer.inputs}).on_alike_cores().cores == Cores(1)
+
+
 def test_a_layer_beside_more_that_is_kept_is_not_priced_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -69,9 +69,7 @@ class IssueClock:
         # An engine does one thing after another in the order that is played, or, where an order is
         # still to be found, each of its lanes does.
         lanes = cost.engines if self._queues else cost.lanes
-        free = start = (
-            self._free[lanes[0]] if len(lanes) == 1 else max([self._free[lane] for lane in lanes])
-        )
+        free = start = max([self._free[lane] for lane in lanes])
         if self._queues:
             for engine in cost.engines:
                 self._queued(engine, 1)
@@ -111,9 +109,8 @@ class IssueClock:
         for end, access in reversed(self._flying):
             if end <= start:
                 break
-            memory = access.memory
             for mine in touched:
-                if mine.memory == memory and conflict(access, mine, self._loops):
+                if conflict(access, mine, self._loops):
                     return end
         return start
 

@@ -302,7 +302,7 @@ class Pricer:
             )
             least = max(1, longest - self.mine.get(item.origin, 0))
         waits, own = item.waits, self.own
-        meets = bool(item.notifies) or bool(waits and any([name not in own for name, _ in waits]))
+        meets = bool(item.notifies) or any(name not in own for name, _ in waits)
         found = self.known.get(key := (id(kind), least, meets))
         if found is None:
             cycles = least if only_waits else self._busy_cycles(kind, least)
