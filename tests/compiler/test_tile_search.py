@@ -89,9 +89,10 @@ def test_splits_priced_at_once_have_the_prices_that_each_has_alone() -> None:
         asked.append((problem, choices(problem)))
     assert len({problem.alike_with for problem, _ in asked}) < len(asked)  # so some are together
     for one, together in zip(asked, prices_of(asked), strict=True):
-        for column, alone in zip(together, price(*one), strict=True):
-            shape = one[1].shape
-            assert np.array_equal(np.broadcast_to(column, shape), np.broadcast_to(alone, shape))
+        alike = price(one[0].on_alike_cores(), one[1])
+        for columns in zip(together, price(*one), alike, strict=True):
+            column, alone, other = (np.broadcast_to(each, one[1].shape) for each in columns)
+            assert np.array_equal(column, alone) and np.array_equal(other, alone)
 
 
 def test_each_sum_waits_for_its_first_piece_where_cores_load_their_parts_early() -> None:
