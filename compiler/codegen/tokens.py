@@ -229,13 +229,13 @@ class Synchronizer:
             walks += 1
         return [*items, *team.released()]
 
-    def _number(self, leaf: EngineStep) -> int:
+    def _tile_number(self, leaf: EngineStep) -> int:
         """Of the tile that a step is one of; -1: of none."""
         return -1 if leaf.tile is None else self.tiles.setdefault(leaf.tile, len(self.tiles))
 
     def _numbered(self, leaf: EngineStep) -> tuple[Item, ...]:
         """The instructions of a step, with the number of their tile."""
-        return leaf.numbered(self._number(leaf)) if leaf.items else ()
+        return leaf.numbered(self._tile_number(leaf)) if leaf.items else ()
 
     def _with_tokens(self, node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
         """The same with what it takes before them and gives behind them."""
@@ -243,15 +243,15 @@ class Synchronizer:
         if taken and items and isinstance(first := items[0], Instruction):
             items[0] = replace(first, waits=(*first.waits, *taken))
         elif taken:
-            items.insert(0, self._sync(node, waits=taken))
+            items.insert(0, self._sync_of_step(node, waits=taken))
         if given and items and isinstance(last := items[-1], Instruction):
             items[-1] = replace(last, signals=(*last.signals, *given))
         elif given:
-            items.append(self._sync(node, signals=given))
+            items.append(self._sync_of_step(node, signals=given))
         return items
 
-    def _sync(self, leaf: EngineStep, waits: Tokens = (), signals: Tokens = ()) -> Sync:
-        engine, origin, tile = leaf.engine, leaf.origin, self._number(leaf)
+    def _sync_of_step(self, leaf: EngineStep, waits: Tokens = (), signals: Tokens = ()) -> Sync:
+        engine, origin, tile = leaf.engine, leaf.origin, self._tile_number(leaf)
         return Sync(engine=engine, origin=origin, tile=tile, waits=waits, signals=signals)
 
     def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:

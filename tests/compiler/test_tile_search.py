@@ -89,8 +89,8 @@ def test_splits_priced_at_once_have_the_prices_that_each_has_alone() -> None:
         asked.append((problem, choices(problem)))
     assert len({problem.alike_with for problem, _ in asked}) < len(asked)  # so some are together
     for one, together in zip(asked, prices_of(asked), strict=True):
-        alike = price(one[0].on_alike_cores(), one[1])
-        for columns in zip(together, price(*one), alike, strict=True):
+        others = price(one[0].on_alike_cores(), one[1])
+        for columns in zip(together, price(*one), others, strict=True):
             column, alone, other = (np.broadcast_to(each, one[1].shape) for each in columns)
             assert np.array_equal(column, alone) and np.array_equal(other, alone)
 
@@ -121,14 +121,13 @@ def test_what_nothing_loads_is_tried_in_one_order() -> None:
         assert np.size(choices(problem).order) == orders
 
 
-@pytest.mark.parametrize(("axis", "alike"), [(1, 1), (2, 4)])
-def test_cores_matter_as_far_as_they_load_alike(axis: int, alike: int) -> None:
-    layer = convolution(16, 16, (3, 3), 1)  # of its operands weights alone are loaded
-    cuts = tuple(4 if d == axis else 1 for d in range(4))  # channels: each core has its own
+@pytest.mark.parametrize(("cuts", "alike"), [((1, 4, 1, 1), 1), ((1, 1, 4, 1), 4)])
+def test_cores_matter_as_far_as_they_load_alike(cuts: tuple[int, ...], alike: int) -> None:
+    layer = convolution(16, 16, (3, 3), 1)  # weights alone are loaded: those of a channel by one
     around, held = Cores(4, cuts, (False,) * 4), frozenset({"x0", layer.result.name})
-    found = TilingProblem(layer, machine(), layer.result.shape, around, 2, held).on_alike_cores()
-    assert math.prod(found.cores.cuts) == alike
-    assert replace(found, held=held | {*layer.inputs}).on_alike_cores().cores == Cores(1)
+    problem = TilingProblem(layer, machine(), layer.result.shape, around, 2, held)
+    assert math.prod(problem.on_alike_cores().cores.cuts) == alike
+    assert replace(problem, held=held | {*layer.inputs}).on_alike_cores().cores == Cores(1)
 
 
 def test_a_layer_beside_more_that_is_kept_is_not_priced_again(
