@@ -68,6 +68,15 @@ class EngineStep:
     def leaves(self) -> tuple[EngineStep, ...]:
         return (self,)
 
+    def numbered(self, tile: int) -> tuple[Item, ...]:
+        """Its instructions as those of a tile of this number; the same objects for each program
+        that it is in, so that what is known of them stays known."""
+        known: tuple[int, tuple[Item, ...]] | None = self.__dict__.get("_numbered")
+        if known is None or known[0] != tile:
+            known = tile, self.items if tile < 0 else with_fields(self.items, tile=tile)
+            self.__dict__["_numbered"] = known
+        return known[1]
+
 
 @dataclass(frozen=True)
 class LoopSegment:

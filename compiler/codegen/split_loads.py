@@ -76,17 +76,21 @@ class SplitLoads(Omittable):
     def _during_loops(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         """`nodes` with parts of loads in the loops before them that leave time for it."""
         found, used, arch = list(nodes), _Used(), prices.arch
+        loads = [e for e, kind in arch.copy_.items() if arch.constants in kind.from_]
         rooms: list[tuple[int, LoopRoom]] = []
+        passed: list[tuple[int, SegmentedLoop]] = []  # whose room nothing has asked for
         for number, node in enumerate(nodes):
             if isinstance(node, SegmentedLoop):
-                own = {engine for engine, _ in node.touches}
-                loads = [e for e, kind in arch.copy_.items() if arch.constants in kind.from_]
-                made = (LoopRoom.of(node, engine, prices) for engine in loads if engine in own)
-                rooms += ((number, room) for room in made if room is not None)
-            elif rooms and (copy := _contiguous_constant_load(node, arch)) is not None:
+                passed.append((number, node))
+            elif (passed or rooms) and (copy := _contiguous_constant_load(node, arch)) is not None:
                 use = node.uses[0]
                 (last,) = used.last(node.engine, use, [0], [use.high - use.low])
                 if last < 0 and use.memory != "shared":  # which other cores use as well
+                    for place, loop in passed:
+                        own = {engine for engine, _ in loop.touches}
+                        made = (LoopRoom.of(loop, e, prices) for e in loads if e in own)
+                        rooms += ((place, room) for room in made if room is not None)
+                    passed.clear()
                     for _, room in rooms:
                         if room.engine == node.engine and found[number] is node:
                             found[number] = room.take(node, copy)

@@ -33,7 +33,6 @@ from compiler.codegen.nodes import (
     SegmentedLoop,
     Use,
     instructions,
-    with_fields,
 )  # fmt: skip
 from simmodel.isa import Arrive, Await, Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import replace
@@ -46,7 +45,7 @@ from simmodel.program.program import TileKind
 class EngineRing:
     """The ring of a core's engines."""
 
-    numbered: Callable[[list[Item], EngineStep], list[Item]]
+    numbered: Callable[[EngineStep], Sequence[Item]]
     """Instructions of a step with the number of their tile."""
     tokens: dict[str, int] = field(default_factory=dict)
     """Token -> count at the start."""
@@ -68,7 +67,7 @@ class EngineRing:
                 if node.items and engines:
                     yield from self._passed(now, node.engine, origin)
                     now = node.engine
-                yield from self.numbered(list(node.items), node)
+                yield from self.numbered(node)
             elif node.segments:
                 home = engines[0] if engines else now
                 yield from self._passed(now, home, origin)
@@ -215,8 +214,7 @@ class Synchronizer:
         for node, taken, given in zip(body, *marks, strict=True):
             if isinstance(node, EngineStep):
                 waits = tuple(taken.get(node.engine, ()))
-                made = _with_tokens(node, waits, tuple(given.get(node.engine, ())))
-                made = self._numbered(made, node)
+                made = self._with_tokens(node, waits, tuple(given.get(node.engine, ())))
                 if not team.takes(node, waits):
                     items += team.released()
                 team.add(node, made)
@@ -224,19 +222,37 @@ class Synchronizer:
             items += team.released()
             origin = node.origin
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
-            if depth == 0:
+            if depth == 0 and self.tokens:
                 self._ranks = self._ranked(node)
             items += self._loop_items(node, depth + 1, walks % lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
         return [*items, *team.released()]
 
-    def _numbered(self, made: list[Item], leaf: EngineStep) -> list[Item]:
-        """What was `made` of a step, with the number of the tile that it is one of."""
-        if leaf.tile is None or not made:
-            return made
-        number = self.tiles.setdefault(leaf.tile, len(self.tiles))
-        return list(with_fields(made, tile=number))
+    def _tile_number(self, leaf: EngineStep) -> int:
+        """Of the tile that a step is one of; -1: of none."""
+        return -1 if leaf.tile is None else self.tiles.setdefault(leaf.tile, len(self.tiles))
+
+    def _numbered(self, leaf: EngineStep) -> tuple[Item, ...]:
+        """The instructions of a step, with the number of their tile."""
+        return leaf.numbered(self._tile_number(leaf)) if leaf.items else ()
+
+    def _with_tokens(self, node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
+        """The same with what it takes before them and gives behind them."""
+        items = list(self._numbered(node))
+        if taken and items and isinstance(first := items[0], Instruction):
+            items[0] = replace(first, waits=(*first.waits, *taken))
+        elif taken:
+            items.insert(0, self._sync_of_step(node, waits=taken))
+        if given and items and isinstance(last := items[-1], Instruction):
+            items[-1] = replace(last, signals=(*last.signals, *given))
+        elif given:
+            items.append(self._sync_of_step(node, signals=given))
+        return items
+
+    def _sync_of_step(self, leaf: EngineStep, waits: Tokens = (), signals: Tokens = ()) -> Sync:
+        engine, origin, tile = leaf.engine, leaf.origin, self._tile_number(leaf)
+        return Sync(engine=engine, origin=origin, tile=tile, waits=waits, signals=signals)
 
     def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:
@@ -366,20 +382,6 @@ def _implies(others: Sequence[TokenChain], chain: TokenChain, first: int, second
             return True
         if after == known:
             return False
-
-
-def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
-    """The instructions of a step with what it takes before them and gives behind them."""
-    items = list(node.items)
-    if taken and items and isinstance(first := items[0], Instruction):
-        items[0] = replace(first, waits=(*first.waits, *taken))
-    elif taken:
-        items.insert(0, Sync(engine=node.engine, waits=taken, origin=node.origin))
-    if given and items and isinstance(last := items[-1], Instruction):
-        items[-1] = replace(last, signals=(*last.signals, *given))
-    elif given:
-        items.append(Sync(engine=node.engine, signals=given, origin=node.origin))
-    return items
 
 
 def chains(body: Sequence[Touches], depth: int) -> list[TokenChain]:

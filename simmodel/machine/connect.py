@@ -232,8 +232,7 @@ def _spans_by_occurrence(
         for index, column in enumerate(columns):
             address = column[occurrence]
             low, high = spans[index]
-            for number in instances[index]:
-                found[index >= reads].append((number, address + low, address + high))
+            found[index >= reads].append((instances[index], address + low, address + high))
         return found
 
     return at

@@ -22,8 +22,8 @@ from simmodel.machine.flow import Flow, Usage
 from simmodel.machine.queue import Barrier, Clock, Queue, Token
 from simmodel.trace import BANDWIDTH, CAUSES, CONFLICT, CORE, FILL, FRONT_END
 
-Span = tuple[int, int, int]
-"""Memory instance, lowest byte, one past the highest byte."""
+Span = tuple[tuple[int, ...], int, int]
+"""Memory instances, of a broadcast several; lowest byte, one past the highest byte."""
 Waits = tuple[tuple[Token, int], ...]
 Notices = tuple[tuple[Token, int, int], ...]
 """Tokens of whatever core, counts, and cycles until they arrive."""
@@ -154,18 +154,15 @@ Marks = deque[tuple[int, int, Hazards]]
 that those which have ended are the first."""
 
 
-def _drop_ended(marks: Marks) -> Marks:
-    while marks and marks[0][2].ended:
-        marks.popleft()
-    return marks
-
-
 class Scoreboard:
     """Instructions of one core that were issued and have not ended, in program order."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, dict[Engine, tuple[Marks, Marks]]] = {}
-        """By memory instance and engine: what is written and what is read there."""
+        self._marks: dict[tuple[int, ...], dict[Engine, tuple[Marks, Marks]]] = {}
+        """By memory instances (all those of a broadcast together) and engine: what is written and
+        what is read there."""
+        self._near: dict[tuple[int, ...], list[dict[Engine, tuple[Marks, Marks]]]] = {}
+        """By instances, the marks of all that have one in common with them."""
         self._issued = 0
 
     def issue(self, work: Work, occurrence: int) -> Hazards:
@@ -175,22 +172,37 @@ class Scoreboard:
         pending = hazards.pending
         assert work.spans_at is not None
         for written, spans in enumerate(work.spans_at(occurrence)):
-            for memory, low, high in spans:
-                for other_engine, marks in self._marks.get(memory, {}).items():
-                    for marked in marks[: 1 + written] if other_engine is not engine else ():
-                        for start, end, other in _drop_ended(marked):
-                            if low < end and start < high:
-                                pending[other] = None
-                self._mark(memory, engine, written, (low, high, hazards))
+            for memories, low, high in spans:
+                for marks in self._near.get(memories) or self._among(memories):
+                    for other_engine, marked in marks.items():
+                        if other_engine is engine:
+                            continue
+                        for own in marked[: 1 + written]:
+                            while own and own[0][2].ended:
+                                own.popleft()
+                            for start, end, other in own:
+                                if low < end and start < high:
+                                    pending[other] = None
+                self._mark(memories, engine, written, (low, high, hazards))
         for other in pending:
             other.behind.append(hazards)
         return hazards
 
+    def _among(self, memories: tuple[int, ...]) -> list[dict[Engine, tuple[Marks, Marks]]]:
+        """Marks near `memories`, which are new."""
+        self._marks[memories] = {}
+        near = {a: [b for b in self._marks if not {*a}.isdisjoint(b)] for a in self._marks}
+        self._near = {a: [self._marks[b] for b in others] for a, others in near.items()}
+        return self._near[memories]
+
     def _mark(
-        self, memory: int, engine: Engine, written: int, mark: tuple[int, int, Hazards]
-    ) -> None:
-        marks = self._marks.setdefault(memory, {}).setdefault(engine, (deque(), deque()))
-        _drop_ended(marks[1 - written]).append(mark)
+        self, memories: tuple[int, ...], engine: Engine, written: int,
+        mark: tuple[int, int, Hazards],
+    ) -> None:  # fmt: skip
+        marks = self._marks[memories].setdefault(engine, (deque(), deque()))[1 - written]
+        while marks and marks[0][2].ended:
+            marks.popleft()
+        marks.append(mark)
 
     def replace(self, flying: list[Hazards]) -> None:
         """Mark what these have at their occurrences, and nothing else."""
@@ -201,8 +213,8 @@ class Scoreboard:
             work = hazards.work
             assert work.spans_at is not None
             for written, spans in enumerate(work.spans_at(hazards.occurrence)):
-                for memory, low, high in spans:
-                    self._mark(memory, work.engine, written, (low, high, hazards))
+                for memories, low, high in spans:
+                    self._mark(memories, work.engine, written, (low, high, hazards))
 
 
 # A burst: n instructions of one site, issued one after another, as one entry of the queue.

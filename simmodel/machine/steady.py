@@ -217,7 +217,7 @@ PARTS: dict[type, tuple[str, str]] = {
     Queue: ("bell blocked entries releases room", "depth"),
     Token: ("count waiters", "env name"),
     Barrier: ("arrivals count waiters", "env name needed sites"),
-    Scoreboard: ("", "_issued _marks"),
+    Scoreboard: ("", "_issued _marks _near"),
     Hazards: ("behind pending", "_bell ended number occurrence work"),
     Burst: ("begun late pitch stamps started", "_first depth interval per_cycle times"),
     Engine: (

@@ -89,9 +89,10 @@ def test_splits_priced_at_once_have_the_prices_that_each_has_alone() -> None:
         asked.append((problem, choices(problem)))
     assert len({problem.alike_with for problem, _ in asked}) < len(asked)  # so some are together
     for one, together in zip(asked, prices_of(asked), strict=True):
-        for column, alone in zip(together, price(*one), strict=True):
-            shape = one[1].shape
-            assert np.array_equal(np.broadcast_to(column, shape), np.broadcast_to(alone, shape))
+        others = price(one[0].on_alike_cores(), one[1])
+        for columns in zip(together, price(*one), others, strict=True):
+            column, alone, other = (np.broadcast_to(each, one[1].shape) for each in columns)
+            assert np.array_equal(column, alone) and np.array_equal(other, alone)
 
 
 def test_each_sum_waits_for_its_first_piece_where_cores_load_their_parts_early() -> None:
@@ -118,6 +119,15 @@ def test_what_nothing_loads_is_tried_in_one_order() -> None:
     for tensors, orders in ((held, 1), (held - {layer.head.operands[0].tensor}, 2)):
         problem = TilingProblem(layer, machine(), layer.result.shape, Cores(1), 2, held=tensors)
         assert np.size(choices(problem).order) == orders
+
+
+@pytest.mark.parametrize(("cuts", "alike"), [((1, 4, 1, 1), 1), ((1, 1, 4, 1), 4)])
+def test_cores_matter_as_far_as_they_load_alike(cuts: tuple[int, ...], alike: int) -> None:
+    layer = convolution(16, 16, (3, 3), 1)  # weights alone are loaded: those of a channel by one
+    around, held = Cores(4, cuts, (False,) * 4), frozenset({"x0", layer.result.name})
+    problem = TilingProblem(layer, machine(), layer.result.shape, around, 2, held)
+    assert math.prod(problem.on_alike_cores().cores.cuts) == alike
+    assert replace(problem, held=held | {*layer.inputs}).on_alike_cores().cores == Cores(1)
 
 
 def test_a_layer_beside_more_that_is_kept_is_not_priced_again(

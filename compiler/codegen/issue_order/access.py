@@ -74,8 +74,12 @@ def _taken(terms: Terms, variable: str) -> tuple[Terms, int]:
 
 def accesses(item: Instruction) -> Accesses:
     """Everything that `item` touches."""
-    reads = [_access(operand, False) for operand in item.reads()]
-    return (*reads, *(_access(operand, True) for operand in item.writes()))
+    found: Accesses | None = item.__dict__.get("_accesses")  # several programs have it
+    if found is None:
+        reads = [_access(operand, False) for operand in item.reads()]
+        found = (*reads, *[_access(operand, True) for operand in item.writes()])
+        item.__dict__["_accesses"] = found
+    return found
 
 
 def merged(found: Iterable[ByteAccess]) -> Accesses:

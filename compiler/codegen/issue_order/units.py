@@ -196,15 +196,20 @@ def far_loads(item: Instruction, arch: Arch) -> dict[str, float]:
 def users_of(streams: Sequence[Sequence[Item]], arch: Arch) -> dict[int, int]:
     """Origin -> streams of `streams` that copy from or to memory off chip for it."""
 
-    def far(item: Instruction) -> bool:
-        sides = item.reads(), item.writes()
-        return any(operand.memory in OFF_CHIP for side in sides for operand in side)
+    known: dict[int, bool] = {}  # by prototype
 
-    copied = (
-        {i.origin for i in instructions(stream) if i.engine in arch.copy_ and far(i)}
-        for stream in streams
-    )
-    return Counter(origin for origins in copied for origin in origins)
+    def far(item: Instruction) -> bool:
+        kind = item.prototype
+        found = known.get(id(kind))
+        if found is None:
+            found = known[id(kind)] = any(o.memory in OFF_CHIP for o in kind.operands())
+        return found
+
+    found = Counter[int]()
+    for stream in streams:
+        copies = [item for item in instructions(stream) if item.engine in arch.copy_]
+        found.update({item.origin for item in copies if far(item)})
+    return found
 
 
 Heard = tuple[int, str]
@@ -217,12 +222,16 @@ def remote_waits_of(
     """How long cores are at what others wait for; and each of `streams` at its own part of the
     same, by origin."""
     told: dict[Heard, int] = {}
+    known: dict[int, int] = {}  # by prototype
     parts: list[dict[int, int]] = []
     for stream in streams:
         mine: dict[int, int] = defaultdict(int)
         for item in instructions(stream):
             if item.notifies and isinstance(item, Copy | Fill):
-                cycles = item.startup(arch) + item.cycles(arch)
+                kind = item.prototype
+                if id(kind) not in known:
+                    known[id(kind)] = kind.startup(arch) + kind.cycles(arch)
+                cycles = known[id(kind)]
                 mine[item.origin] = max(mine[item.origin], cycles)
                 for name, _, _ in item.notifies:
                     told[item.origin, name] = max(told.get((item.origin, name), 0), cycles)
@@ -292,14 +301,15 @@ class Pricer:
                 (self.told.get((item.origin, name), 0) for name, _ in item.waits), default=0
             )
             least = max(1, longest - self.mine.get(item.origin, 0))
-        meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
-        key = id(kind), least, meets
-        if key not in self.known:
+        waits, own = item.waits, self.own
+        meets = bool(item.notifies) or any(name not in own for name, _ in waits)
+        found = self.known.get(key := (id(kind), least, meets))
+        if found is None:
             cycles = least if only_waits else self._busy_cycles(kind, least)
-            self.known[key] = kind, self._priced(kind, cycles, meets)
-        cost = self.known[key][1]
-        if item.waits or item.signals:
-            return replace(cost, waits=item.waits, signals=item.signals)
+            found = self.known[key] = kind, self._priced(kind, cycles, meets)
+        cost = found[1]
+        if waits or item.signals:
+            return replace(cost, waits=waits, signals=item.signals)
         return cost
 
     def _priced(self, item: Instruction, cycles: int, meets: bool) -> Cost:

@@ -141,6 +141,8 @@ class GroupSearch:
         self.transfers: dict[object, Transfer] = {}
         self.moves: dict[object, float] = {}
         self.shares: dict[tuple[Cores, float], MappingCache] = {}
+        self.alike: dict[object, ParetoFront] = {}
+        """Fronts of layers on cores that are alike."""
         self.ways: dict[Hashable, list[Way]] = {}
         """Of layers that are alike, by what lies in shared memory, by breadth, and by split."""
         self.prices: dict[Hashable, list[Schedule]] = {}
@@ -293,8 +295,9 @@ class GroupSearch:
         """What layers take while `cores` work, if those behind them in the group are `held_up`."""
         if (cores, held_up) not in self.shares:
             self.shares[cores, held_up] = MappingCache(
-                self.arch, self.slots, cores, held_up, self.outlines, known=self.fronts
-            )
+                self.arch, self.slots, cores, held_up, self.outlines, shared=self.alike,
+                known=self.fronts,
+            )  # fmt: skip
         return self.shares[cores, held_up]
 
     def _splits(self, group: Group) -> Iterator[Parts]:

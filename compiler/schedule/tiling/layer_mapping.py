@@ -66,6 +66,8 @@ class MappingCache:
     outlines: Outlines = field(default_factory=Outlines)
     fronts: dict[object, ParetoFront] = field(default_factory=dict)
     """Of all layers that are alike."""
+    shared: dict[object, ParetoFront] = field(default_factory=dict)
+    """Of all of this machine whose layers and cores are alike."""
     known: TrackedCache[ParetoFront] | None = None
     """Fronts of any machines."""
     standing: dict[int, Hashed] = field(default_factory=dict)
@@ -79,7 +81,8 @@ class MappingCache:
         """All ways worth taking for `sizes` of a layer's result, while the tensors `held` are on
         chip, constants that stay among them, and `shared` ones in shared memory."""
         outlined = self.outlines.layer(layer)
-        mine, near = outlined.renamed(held), outlined.renamed(shared)
+        mine = outlined.renamed(held)
+        near = outlined.renamed(shared) - mine  # where what is held lies does not matter
         key = (outlined.number, sizes, mine, near)
         front = self.fronts.get(key)
         if front is None:
@@ -98,6 +101,7 @@ class MappingCache:
             seen = TrackedArch(self.arch)
             arch = self.arch if self.known is None else seen.machine
             problem = self._problem(outlined.first, sizes, mine, near, arch)
+            problem = problem.on_alike_cores() if outlined.first.product else problem
             self.problems[alike] = seen, problem
         seen, first = self.problems[alike]
 
@@ -105,12 +109,19 @@ class MappingCache:
             ways = self._product_front if outlined.first.product else _elementwise_front
             return ways(first.of(sizes))
 
+        own = *alike, sizes, first.cores, self.held_up
+        front = self.shared.get(own)
+        if front is not None:
+            return front
         if self.known is None:
-            return make(self.arch)
-        named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
-                 for some in (mine, near))  # fmt: skip
-        key = outlined.outline, sizes, *named, self.slots, self.cores, self.held_up
-        return self.known.of(key, self.arch, self.standing, make, seen)
+            front = make(self.arch)
+        else:
+            named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
+                     for some in (mine, near))  # fmt: skip
+            key = outlined.outline, sizes, *named, self.slots, first.cores, self.held_up
+            front = self.known.of(key, self.arch, self.standing, make, seen)
+        self.shared[own] = front
+        return front
 
     def exactly(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,
@@ -152,7 +163,7 @@ class MappingCache:
         order = order[np.append(True, need[order][1:] < least[:-1])] if len(order) else order
 
         # What is kept is the front alone, of all candidates, and neither network nor machine.
-        taken, loops, cores = choice.some(order), loop_maker(problem), self.cores.count
+        taken, loops, cores = choice.some(order), loop_maker(problem), problem.cores.count
         columns = chosen(shape, order, *priced)
 
         @cache

@@ -108,6 +108,27 @@ class TilingProblem:
         found.__dict__.update({name: known[name] for name in _SIZELESS if name in known})
         return found
 
+    def on_alike_cores(self) -> TilingProblem:
+        """A problem of a product with the same prices on cores that say no more than its transfers
+        depend on: those of groups that are cut along other axes are often one then."""
+        cores, count = self.cores, self.cores.count
+        left, right = self.layer.head.operands[:2]
+        own = (left, self.loads_input), (right, self.loads_weights)
+        loaded = [*(access for access, loads in own if loads), *self.others]
+        if not loaded:
+            return replace(self, cores=Cores(count if self.stores else 1))
+        pairs = enumerate(zip(cores.cuts, cores.even, strict=True))
+        # Where parts are one, or each load has its own, nothing is loaded alike.
+        told = [
+            (parts, even) if parts > 1 and not all(a.uses(d) for a in loaded) else (1, True)
+            for d, (parts, even) in pairs
+        ]
+        apart = any(n > 1 and (d in self.padded or not even) for d, (n, even) in enumerate(told))
+        cuts, evens = zip(*told, strict=True) if told else ((), ())
+        return replace(
+            self, cores=replace(cores, cuts=cuts, even=evens, looped=cores.looped and apart)
+        )
+
     @cached_property
     def found(self) -> Roles:
         """What the loops of the product are for."""
