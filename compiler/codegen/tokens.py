@@ -17,7 +17,7 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -229,7 +229,8 @@ class Synchronizer:
             items += self._loop_items(node, depth + 1, walks % lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
-        return [*items, *team.released()]
+        items += team.released()
+        return items if self._passes_on else _folded(items, self.initial)
 
     def _numbered(self, made: list[Item], leaf: EngineStep) -> list[Item]:
         """What was `made` of a step, with the number of the tile that it is one of."""
@@ -380,6 +381,44 @@ def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
     elif given:
         items.append(Sync(engine=node.engine, signals=given, origin=node.origin))
     return items
+
+
+def _folded(items: Sequence[Item], tokens: Collection[str]) -> list[Item]:
+    """`items` where the instruction before gives, or the one behind takes, what a `Sync` of `tokens`
+    would: that takes an entry of its engine's queue, and the front end waits behind a full one."""
+
+    def bare(item: Instruction) -> bool:
+        own = all(name in tokens for name, _ in item.waits + item.signals)
+        return own and type(item) is Sync and not item.notifies
+
+    found: list[Item | None] = []
+    last: dict[str, int] = {}  # place of the last one of each engine
+    for item in items:
+        if isinstance(item, Loop):
+            for engine in {inner.engine for inner in instructions((item,))}:
+                last.pop(engine, None)
+            found.append(item)
+            continue
+        place = last.get(item.engine)
+        before = None if place is None else found[place]
+        if place is not None and isinstance(before, Instruction):
+            if bare(item) and not item.waits and not isinstance(before, Arrive | Await):
+                found[place] = replace(before, signals=_summed(before.signals, item.signals))
+                continue
+            if bare(before) and not before.signals and not isinstance(item, Arrive | Await):
+                found[place] = None
+                item = replace(item, waits=_summed(before.waits, item.waits))
+        last[item.engine] = len(found)
+        found.append(item)
+    return [item for item in found if item is not None]
+
+
+def _summed(first: Tokens, second: Tokens) -> Tokens:
+    """The tokens of both, each name once."""
+    counts = dict(first)
+    for name, count in second:
+        counts[name] = counts.get(name, 0) + count
+    return tuple(counts.items())
 
 
 def chains(body: Sequence[Touches], depth: int) -> list[TokenChain]:
