@@ -17,11 +17,13 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,7 +232,7 @@ class Synchronizer:
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
         items += team.released()
-        return items if self._passes_on else _folded(items, self.initial)
+        return items if self._passes_on else without_syncs(items, self.initial)
 
     def _numbered(self, made: list[Item], leaf: EngineStep) -> list[Item]:
         """What was `made` of a step, with the number of the tile that it is one of."""
@@ -383,57 +385,46 @@ def _with_tokens(node: EngineStep, taken: Tokens, given: Tokens) -> list[Item]:
     return items
 
 
-def _folded(items: Sequence[Item], tokens: Collection[str]) -> list[Item]:
-    """`items` where the instruction before gives, or the one behind takes, what a `Sync` of `tokens`
-    would: that takes an entry of its engine's queue, and the front end waits behind a full one."""
+def without_syncs(items: Sequence[Item], own: Collection[str] | None = None) -> list[Item]:
+    """`items` where the instruction of its engine before gives, or the one behind takes, what a
+    `Sync` does (of `own` tokens alone): that fills queues, and all wait behind a full one."""
+    return _without(_without(items, own, gives=True)[::-1], own, gives=False)[::-1]
 
-    def bare(item: Instruction) -> bool:
-        own = all(name in tokens for name, _ in item.waits + item.signals)
-        return own and type(item) is Sync and not item.notifies
 
-    found: list[Item | None] = []
-    last: dict[str, int] = {}  # place of the last one of each engine
+def _without(items: Sequence[Item], own: Collection[str] | None, *, gives: bool) -> list[Item]:
+    """The same for those that only give; or only take, of items from the last to the first."""
+    made, last = list[Any](), dict[str, int]()
     for item in items:
-        if isinstance(item, Loop):
-            for engine in {inner.engine for inner in instructions((item,))}:
-                last.pop(engine, None)
-            found.append(item)
-            continue
-        place = last.get(item.engine)
-        before = None if place is None else found[place]
-        if place is not None and isinstance(before, Instruction):
-            if bare(item) and not item.waits and not isinstance(before, Arrive | Await):
-                found[place] = replace(before, signals=_summed(before.signals, item.signals))
+        at = last.get(item.engine) if type(item) is Sync else None
+        if (
+            type(item) is Sync
+            and at is not None
+            and not isinstance(made[at], Arrive | Await | Loop)
+        ):
+            tokens = (*item.waits, *item.signals, *item.notifies)
+            mine = own is None or all(token[0] in own for token in tokens)
+            if mine and not (item.waits if gives else item.signals + item.notifies):
+                pairs = (made[at].waits, item.waits), (made[at].signals, item.signals)
+                waits, signals = (
+                    tuple((Counter(dict(a)) + Counter(dict(b))).items()) for a, b in pairs
+                )
+                notifies = made[at].notifies + item.notifies
+                made[at] = replace(made[at], waits=waits, signals=signals, notifies=notifies)
                 continue
-            if bare(before) and not before.signals and not isinstance(item, Arrive | Await):
-                found[place] = None
-                item = replace(item, waits=_summed(before.waits, item.waits))
-        last[item.engine] = len(found)
-        found.append(item)
-    return [item for item in found if item is not None]
-
-
-def _summed(first: Tokens, second: Tokens) -> Tokens:
-    """The tokens of both, each name once."""
-    counts = dict(first)
-    for name, count in second:
-        counts[name] = counts.get(name, 0) + count
-    return tuple(counts.items())
+        last.update((inner.engine, len(made)) for inner in instructions((item,)))
+        made.append(item)
+    return made
 
 
 def chains(body: Sequence[Touches], depth: int) -> list[TokenChain]:
     """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
     # Bodies of equal layers differ in the names of their buffers alone.
     names: dict[str, str] = {}
-    alike = [
-        tuple(
-            [
-                (engine, Use._make((names.setdefault(use.buffer, str(len(names))), *use[1:])))
-                for engine, use in touches
-            ]
-        )
-        for touches in body
-    ]
+
+    def renamed(use: Use) -> Use:
+        return Use._make((names.setdefault(use.buffer, str(len(names))), *use[1:]))
+
+    alike = [tuple([(engine, renamed(use)) for engine, use in touches]) for touches in body]
     return _chains(tuple(alike), depth)
 
 
