@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 98_150, "files": 450, "thin files": 3, "lines of tests": 44_000,
+    "lines": 98_160, "files": 450, "thin files": 3, "lines of tests": 44_010,
     "types of one name": 3, "vague names": 8, "helpers of one name": 1,
 }  # fmt: skip
 """Figures that a change may lower. A change that raises one says why, here.
@@ -62,6 +62,7 @@ Then for mappings of other tools, which left `studies/` (510), kinds of DRAM (13
 from their bias (250, tests 30), sums in place and orders that others imply (95, tests 55), heads
 that share keys in prompts (100), bounds of errors that nobody asks for (110) and sums made once for
 a value and its bound (60), and what new users found in calibration and lint (150, tests 100).
+Then for steps without work that take no entry of a queue (25, tests 20).
 """
 THIN = 60
 VAGUE = frozenset({
