@@ -21,7 +21,7 @@ from compiler.plan.make_plan import LayerPlan, symbolic
 from compiler.schedule.wording import array_text
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Mapping as Lies
-from compiler.target.array_mapping import joining, mapping, pixel_blocks, roles
+from compiler.target.array_mapping import joining, mapping, on_columns, pixel_blocks, roles
 from compiler.target.bind import depthwise_each
 from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
 from compiler.target.machine import (
@@ -84,6 +84,7 @@ def forms_of(
             depth = 1 if (k := roles(nest).k) is None else sizes[k]
             kind = rate_type(nest, layer.tensors, seen)
             lies = mapping(nest, seen.matrix, kind, depth, (compute.steps[0], compute.steps[1]))
+            sizes = on_columns(nest, sizes)
             one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
             arrays.append(one + array_text(lies, nest, seen.matrix, sizes))
             made.append(_on_array(nest, lies, sizes, kind, seen))

@@ -29,18 +29,8 @@ from compiler.target.machine import (
     rate_type,
 )
 from compiler.target.vector import VectorWork
-from compiler.tensor_ir.nest import (
-    Affine,
-    Array,
-    Nest,
-    NestGraph,
-    Step,
-    Storage,
-    Tensor,
-    order_of,
-    row_major,
-)
-from simmodel.arch.lazy_array import transformed
+from compiler.tensor_ir.nest import Affine, Array, Nest, NestGraph, Step, Tensor, order_of
+from compiler.tensor_ir.rewrite import changed_constant
 from simmodel.arch.record import Arch
 
 
@@ -75,21 +65,16 @@ def filled(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Nest, tu
         return nest, ()
     seen = on_its_array(nest, tensors, arch)
     ways = [(nest, tensors[nest.operands[1].tensor]), *_side_by_side(nest, tensors, seen)]
-    best, kernel = min(ways, key=lambda way: _cycles(*way, tensors, seen))
+    best, kernel = min(ways, key=lambda way: _cycles(way[0], way[1], tensors, seen))
     if best is nest or best.bias is None or not tensors[best.bias.tensor].digits:
         return best, () if best is nest else (kernel,)
-    bias = best.bias
-    index = (Affine(spare=pixels_together(best) - 1), *bias.index)
-    digits = _on_each_pixel(tensors[bias.tensor], pixels_together(best))
-    return replace(best, bias=replace(bias, tensor=digits.name, index=index)), (kernel, digits)
-
-
-def _on_each_pixel(bias: Tensor, each: int) -> Tensor:
-    """Digits of a bias once for each of the pixels side by side."""
-    shape, name = (each, *bias.shape), f"{bias.name}.by{each}"
-    assert bias.data is not None
-    data = transformed(bias.data, lambda values: np.repeat(values[None], each, 0))
-    return replace(bias, name=name, shape=shape, storage=Storage(name, 0, row_major(shape)), data=data)
+    bias, each = tensors[best.bias.tensor], pixels_together(best)
+    digits = changed_constant(
+        bias, f"{bias.name}.by{each}", (each, *bias.shape), lambda v: np.repeat(v[None], each, 0)
+    )
+    index = (Affine(spare=each - 1), *best.bias.index)
+    best = replace(best, bias=replace(best.bias, tensor=digits.name, index=index))
+    return best, (kernel, digits)
 
 
 def _able(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
@@ -105,7 +90,9 @@ def _able(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
     seen, result = arch.with_array(way.array), tensors[nest.tensor]
     array = seen.matrix.granularity != "conv" and seen.matrix.overlap and seen.matrix.units == 1
     plain = all(affine == Affine(affine.terms[:1]) and affine.terms for affine in right.index)
-    constant = weights.data is not None and weights.narrow is None and tensors[left.tensor].data is None
+    constant = (
+        weights.data is not None and weights.narrow is None and tensors[left.tensor].data is None
+    )
     order = order_of(result.shape, result.storage.strides)
     near = [d for d in order if result.shape[d] > 1][-2:] == [found.x, found.col]
     slides = len(sliding) == 1 and sliding[0].dilation == 1 and len(found.inner) == 1
@@ -146,18 +133,7 @@ def _repeated(weights: Tensor, zero: int, each: int, axis: int, stride: int) -> 
             full[(slice(None),) * axis + (along, ..., pixel)] = values
         return full
 
-    name = f"{weights.name}.by{each}"
-    data, exact = (
-        None if v is None else transformed(v, spread) for v in (weights.data, weights.exact)
-    )
-    unsure = weights.uncertain
-    if isinstance(unsure, np.ndarray):
-        unsure = spread(np.broadcast_to(unsure, weights.shape))
-    storage = Storage(name, 0, row_major(tuple(shape)))
-    return replace(
-        weights, name=name, shape=tuple(shape), storage=storage, data=data, exact=exact,
-        uncertain=unsure,
-    )  # fmt: skip
+    return changed_constant(weights, f"{weights.name}.by{each}", tuple(shape), spread)
 
 
 def _cycles(nest: Nest, kernel: Tensor, tensors: dict[str, Tensor], arch: Arch) -> float:

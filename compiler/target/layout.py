@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from compiler.cost.transfer import Flows, Path
 from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import Tap, axis_of, joining, on_columns, roles
+from compiler.target.array_mapping import (
+    Tap,
+    axis_of,
+    joining,
+    on_columns,
+    pixels_together,
+    roles,
+)
 from compiler.target.loops.split import SplitInstruction, fission
 from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents, slides
 from compiler.target.narrow_weights import row_of
@@ -185,8 +192,8 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
 
 
 def packed_order(layer: Layer, arch: Arch) -> tuple[int, ...]:
-    """Axes of packed constant weights: batch, taps, reduction, columns last, those of pixels side by
-    side one behind the other; of taps the one that may join the reduction beside it."""
+    """Axes of packed constant weights: batch, taps, reduction, pixels side by side, columns; of
+    taps the one that may join the reduction beside it."""
     head = layer.head
     found, weights = roles(head), head.operands[1]
     joined = None
@@ -199,8 +206,8 @@ def packed_order(layer: Layer, arch: Arch) -> tuple[int, ...]:
         [axis for dim in dims if (axis := axis_of(weights, dim)) is not None]
         for dims in (found.batch, (*(tap.dim for tap in taps), *found.inner), last)
     )
-    others = [a for a in range(len(weights.index)) if a not in (*batch, *inner, *columns)]
-    rest, pixels = ([a for a in others if bool(weights.index[a].spare) is is_] for is_ in (False, True))
+    rest = [a for a in range(len(weights.index)) if a not in (*batch, *inner, *columns)]
+    pixels = [rest.pop()] if pixels_together(head) > 1 else []
     return (*batch, *rest, *inner, *pixels, *columns)
 
 
