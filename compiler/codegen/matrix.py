@@ -427,14 +427,15 @@ def _pixels_on_columns(
     """`product` with as many pixels of a line beside each other in its columns as its weights have
     kernels for; as it is where results do not lie so, or a line is no whole number of these."""
     nest, each = compute.nest, pixels_together(compute.nest)
-    x, col, sums = roles(nest).x, roles(nest).col, product.sums
+    x, col = roles(nest).x, roles(nest).col
     sizes = on_columns(nest, product.w.shape)
-    if x is None or col is None or sums is None or sizes == list(product.w.shape):
+    if x is None or col is None or sizes == list(product.w.shape):
         return product
-    wide = product.w.shape[col]
-    steps = [(sums, sums.strides[x])]
+    results = (product.sums, product.out if product.closes else None, product.finish.get("added"))
+    steps = [(result, result.strides[x]) for result in results if result is not None]
     if product.start is not None:
         steps.append((product.start, tile.plan.buffers[compute.start[0]].strides[0]))
+    wide = product.w.shape[col]
     if any(step != wide * operand.strides[col] for operand, step in steps):
         return product
 

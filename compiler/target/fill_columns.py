@@ -78,14 +78,15 @@ def filled(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Nest, tu
 
 
 def _able(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
-    """Whether pixels of `nest`, a convolution with a kernel of its own, whose sums the array leaves
-    to the vector engine, lie side by side in these sums."""
+    """Whether pixels of `nest`, a convolution with a kernel of its own, lie side by side in its
+    results, and the array does not finish these with values of each column."""
     if not nest.contraction or nest.beside is not None or nest.block > 1:
         return False
     found, (left, right) = roles(nest), nest.operands
     weights, way = tensors[right.tensor], contraction_ways(nest, tensors, arch)[0]
     sliding = [tap for tap in found.taps if tap.row == found.x]
-    if way.engine != "matrix" or way.direct or found.batch or found.col is None:
+    finishes = way.direct and (nest.bias is not None or nest.multiplier is not None)
+    if way.engine != "matrix" or finishes or found.batch or found.col is None:
         return False
     seen, result = arch.with_array(way.array), tensors[nest.tensor]
     array = seen.matrix.granularity != "conv" and seen.matrix.overlap and seen.matrix.units == 1
