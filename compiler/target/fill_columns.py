@@ -59,13 +59,20 @@ class FillColumns(Omittable):
         return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
 
 
+WORTH = 0.95
+"""Part of the cycles of a layer that it must not exceed with more weights, which take room too."""
+
+
 def filled(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Nest, tuple[Tensor, ...]]:
     """`nest` with the kernel that takes the fewest cycles, and its new tensors."""
     if not _able(nest, tensors, arch):
         return nest, ()
     seen = on_its_array(nest, tensors, arch)
     ways = [(nest, tensors[nest.operands[1].tensor]), *_side_by_side(nest, tensors, seen)]
-    best, kernel = min(ways, key=lambda way: _cycles(way[0], way[1], tensors, seen))
+    priced = [
+        (_cycles(*way, tensors, seen) * (1.0 if n else WORTH), n) for n, way in enumerate(ways)
+    ]
+    best, kernel = ways[min(priced)[1]]
     if best is nest or best.bias is None or not tensors[best.bias.tensor].digits:
         return best, () if best is nest else (kernel,)
     bias, each = tensors[best.bias.tensor], pixels_together(best)
@@ -144,12 +151,13 @@ def _cycles(nest: Nest, kernel: Tensor, tensors: dict[str, Tensor], arch: Arch) 
     kind, way = rate_type(nest, around, arch), on_array(nest, around, arch)
     pixels, columns, deep, *_ = product_extents(nest)
     source = tensors[nest.operands[0].tensor]
+    stored, *turned = few_channels(source, nest, arch)
     array = min(
         max(
             each.steps * least_product_cycles(arch, kind, pixels, columns, each.depth),
-            each.load if deep < FEW else 0.0,
+            each.load if each.load > stored.load else 0.0,
         )
-        for each in few_channels(source, nest, arch)
+        for each in ([stored, *turned] if deep < FEW or not turned else turned)
     )
     tail = float(VectorWork(nest, around, arch, way, (), nest.shape).cycles)
     load = Path(arch, 1, arch.constants, arch.matrix.weights).run(kernel.stored)
