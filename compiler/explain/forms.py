@@ -84,7 +84,6 @@ def forms_of(
             depth = 1 if (k := roles(nest).k) is None else sizes[k]
             kind = rate_type(nest, layer.tensors, seen)
             lies = mapping(nest, seen.matrix, kind, depth, (compute.steps[0], compute.steps[1]))
-            sizes = on_columns(nest, sizes)
             one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
             arrays.append(one + array_text(lies, nest, seen.matrix, sizes))
             made.append(_on_array(nest, lies, sizes, kind, seen))
@@ -180,7 +179,7 @@ def _products(
     nest: Nest, lies: Lies, sizes: list[int], kind: str, arch: Arch
 ) -> tuple[str, str, float]:
     """Form, loops and cycles of a tile that lies so on the array."""
-    matrix = arch.matrix
+    matrix, sizes = arch.matrix, on_columns(nest, sizes)
 
     def extent(dims: tuple[int, ...]) -> int:
         return math.prod(sizes[dim] for dim in dims)
