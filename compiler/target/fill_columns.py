@@ -59,7 +59,7 @@ class FillColumns(Omittable):
         return replace(graph, tensors=tensors, buffers=buffers, steps=tuple(steps))
 
 
-WORTH = 0.95
+WORTH = 0.98
 """Part of the cycles of a layer that it must not exceed with more weights, which take room too."""
 
 
