@@ -433,6 +433,7 @@ def _pixels_on_columns(
         return product
     results = (product.sums, product.out if product.closes else None, product.finish.get("added"))
     steps = [(result, result.strides[x]) for result in results if result is not None]
+    steps.append((product.w, tile.plan.buffers[compute.reads[1]].strides[-1]))
     if product.start is not None:
         steps.append((product.start, tile.plan.buffers[compute.start[0]].strides[0]))
     wide = product.w.shape[col]
