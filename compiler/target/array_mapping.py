@@ -173,7 +173,7 @@ def on_columns(nest: Nest, sizes: Sequence[Any]) -> list[Any]:
         return made
     assert found.x is not None and found.col is not None
     whole = sizes[found.x] % each == 0
-    wider = {tap.dim: (each - 1) * tap.stride for tap in found.taps if tap.row == found.x}
+    wider = {a.terms[0][0]: a.spare for a in nest.operands[1].index if a.terms and a.spare}
     made[found.x] = np.where(whole, sizes[found.x] // each, sizes[found.x])
     made[found.col] = np.where(whole, sizes[found.col] * each, sizes[found.col])
     for dim, more in wider.items():
