@@ -51,6 +51,7 @@ from compiler.schedule.tiling.choose_tiles import Breadth, ChooseTiles
 from compiler.schedule.tiling.objective import Objective
 from compiler.target.add_on_write_back import AddOnWriteBack
 from compiler.target.bind import Bind
+from compiler.target.fill_columns import FillColumns
 from compiler.target.fuse_functions import FuseFunctions
 from compiler.target.group_depthwise import GroupDepthwise
 from compiler.target.join_kernel_rows import JoinKernelRows
@@ -181,6 +182,8 @@ class Stages:
     """Kernels that memory holds in more bytes, for fewer products."""
     starts: StartSums = field(default_factory=StartSums)
     """Biases from which the array starts its sums."""
+    columns: FillColumns = field(default_factory=FillColumns)
+    """Pixels that the array takes side by side, where outputs are few."""
     join_host: JoinHost = field(default_factory=JoinHost)
     layout: tuple[Pass[NestGraph], ...] = LAYOUT_PASSES
     fuse: FuseTails = field(default_factory=FuseTails)
@@ -216,8 +219,7 @@ class Stages:
         return (
             *self.shared, self.lower, self.nests, self.marks, self.rows, self.functions,
             self.tables, self.host, self.depthwise, self.kernel_rows, self.narrow, self.kernels,
-            self.starts,
-            self.join_host, self.layout, self.fuse, self.bind,
+            self.starts, self.columns, self.join_host, self.layout, self.fuse, self.bind,
         )  # fmt: skip
 
 

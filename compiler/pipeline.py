@@ -189,7 +189,8 @@ def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
     graph = ctx.observed("join-kernel-rows", stages.kernel_rows.apply(graph, arch))
     graph = ctx.observed("keep-narrow", stages.narrow.apply(graph, arch))
     graph = ctx.observed("transform-kernels", stages.kernels.apply(graph, arch))
-    return ctx.observed("start-sums", stages.starts.apply(graph, arch)), calls
+    graph = ctx.observed("start-sums", stages.starts.apply(graph, arch))
+    return ctx.observed("fill-columns", stages.columns.apply(graph, arch)), calls
 
 
 def assign_layouts(lowered: Lowered, ctx: Context) -> NestGraph:

@@ -34,7 +34,15 @@ from compiler.codegen.tile import (
 from compiler.codegen.vector import Windows
 from compiler.geometry.boxes import Range, keys_of, touched
 from compiler.plan.make_plan import Compute
-from compiler.target.array_mapping import Roles, block, mapping, merge_tap_loop, roles
+from compiler.target.array_mapping import (
+    Roles,
+    block,
+    mapping,
+    merge_tap_loop,
+    on_columns,
+    pixels_together,
+    roles,
+)
 from compiler.target.loops.split import PieceRun, behind, ends, runs
 from compiler.target.machine import rate_type
 from compiler.target.start_sums import LOWEST
@@ -138,9 +146,24 @@ class MatrixEmitter(TileEmitter):
     def first_row(self, compute: Compute, tile: TilePosition) -> list[Item]:
         """What makes the row from which sums start, for all columns in `tile`."""
         index = bias_of(compute.nest)
-        (span,) = ranges = tile.needs.regions[keys_of(compute.nest)[index]].ranges
+        ranges = tile.needs.regions[keys_of(compute.nest)[index]].ranges
         names = compute.reads[index], compute.start[0]
         w, row = (_bias_operand(compute, name, ranges, tile) for name in names)
+        if len(w.shape) == 1:
+            w, row = (replace(o, shape=(1, *o.shape), strides=(0, *o.strides)) for o in (w, row))
+        # Rows of pixels side by side are one where a tile has all columns of the buffer.
+        high, wide = w.shape
+        high = high if w.strides[0] in (0, wide * w.itemsize) else 1
+        rows = ((o.cut(0, "", n, high) for o in (w, row)) for n in range(0, w.shape[0], high))
+        items = list[Item]()
+        for digits, sums in rows:
+            items += self._row(compute, tile, digits, sums, high * wide)
+        return items
+
+    def _row(
+        self, compute: Compute, tile: TilePosition, digits: Operand, sums: Operand, wide: int
+    ) -> list[Item]:
+        """What makes a row of `wide` sums from their digits."""
         factors = tile.plan.buffers[compute.start[1]]
         (deep,), kind, item = factors.shape, factors.dtype, size_of(factors.dtype)
         whole: MatrixInstruction = (
@@ -151,8 +174,8 @@ class MatrixEmitter(TileEmitter):
                 factors.role, slot_address(factors, tile), (1, 1, 1, deep),
                 (*(deep * item,) * 3, item), kind, zero=0 if is_float(kind) else LOWEST,
             ),
-            w=replace(w, shape=(deep, span.size), strides=(item, w.itemsize), dtype=kind),
-            dst=replace(row, shape=(1, 1, 1, span.size), strides=(0, 0, 0, row.itemsize)),
+            w=replace(digits, shape=(deep, wide), strides=(item, digits.itemsize), dtype=kind),
+            dst=replace(sums, shape=(1, 1, 1, wide), strides=(0, 0, 0, sums.itemsize)),
         )  # fmt: skip
         return self._column_tiles(whole) if isinstance(whole, TileProduct) else [whole]
 
@@ -284,10 +307,10 @@ class MatrixEmitter(TileEmitter):
     ) -> list[Item]:
         """One product per kernel position that does not join the reduction."""
         found = roles(compute.nest)
-        loops = tile.loops(compute.position)
+        product = _pixels_on_columns(product, compute, tile)
         product, together = self._merge_kernel_columns(compute, product, found)
         taps = [tap.dim for tap in found.taps if tap.dim != together]
-        positions = list(itertools.product(*(range(loops[d].size) for d in taps)))
+        positions = list(itertools.product(*(range(product.w.shape[d]) for d in taps)))
         pixels = [found.b, found.y, found.x]
         items: list[Item] = []
         for number, position in enumerate(positions):
@@ -395,6 +418,32 @@ def _bias_operand(
     address = address_of_ranges(slot_address(buffer, tile), ranges, origin, buffer.strides)
     shape = tuple(span.size for span in ranges)
     return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
+
+
+def _pixels_on_columns(
+    product: ProductOperands, compute: Compute, tile: TilePosition
+) -> ProductOperands:
+    """`product` with as many pixels of a line beside each other in its columns as its weights have
+    kernels for; as it is where results do not lie so, or a line is no whole number of these."""
+    nest, each = compute.nest, pixels_together(compute.nest)
+    x, col = roles(nest).x, roles(nest).col
+    sizes = on_columns(nest, product.w.shape)
+    if x is None or col is None or sizes == list(product.w.shape):
+        return product
+    results = (product.sums, product.out if product.closes else None, product.finish.get("added"))
+    steps = [(result, result.strides[x]) for result in results if result is not None]
+    steps.append((product.w, tile.plan.buffers[compute.reads[1]].strides[-1]))
+    if product.start is not None:
+        steps.append((product.start, tile.plan.buffers[compute.start[0]].strides[0]))
+    wide = product.w.shape[col]
+    if any(step != wide * operand.strides[col] for operand, step in steps):
+        return product
+
+    def taken(operand: Operand) -> Operand:
+        strides = tuple(s * (each if d == x else 1) for d, s in enumerate(operand.strides))
+        return replace(operand, shape=tuple(sizes[: len(operand.shape)]), strides=strides)
+
+    return product.each(taken)
 
 
 def _cut_operands(

@@ -21,7 +21,7 @@ from compiler.plan.make_plan import LayerPlan, symbolic
 from compiler.schedule.wording import array_text
 from compiler.schedule_ir.layer import Binding, Layer
 from compiler.target.array_mapping import Mapping as Lies
-from compiler.target.array_mapping import joining, mapping, pixel_blocks, roles
+from compiler.target.array_mapping import joining, mapping, on_columns, pixel_blocks, roles
 from compiler.target.bind import depthwise_each
 from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
 from compiler.target.machine import (
@@ -179,7 +179,7 @@ def _products(
     nest: Nest, lies: Lies, sizes: list[int], kind: str, arch: Arch
 ) -> tuple[str, str, float]:
     """Form, loops and cycles of a tile that lies so on the array."""
-    matrix = arch.matrix
+    matrix, sizes = arch.matrix, on_columns(nest, sizes)
 
     def extent(dims: tuple[int, ...]) -> int:
         return math.prod(sizes[dim] for dim in dims)

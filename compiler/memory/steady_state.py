@@ -18,7 +18,7 @@ from compiler.cost.work import depthwise_cycles
 from compiler.geometry.boxes import Range, needs, touched
 from compiler.plan.make_plan import Compute, LayerPlan, Plan, symbolic
 from compiler.schedule.residency.buffer import TileBuffer
-from compiler.target.array_mapping import roles
+from compiler.target.array_mapping import on_columns, roles
 from compiler.target.machine import form_of, rate_type
 from simmodel.arch.element_types import size_of
 from simmodel.arch.matrix_cycles import product_cycles, streams
@@ -203,9 +203,9 @@ class _Layer:
 
     def _product_task(self, compute: Compute, loops: Sequence[Range], turns: int) -> Task:
         nest, matrix, engine = compute.nest, self.arch.matrix, compute.binding.adder
-        found = roles(nest)
+        found, sizes = roles(nest), on_columns(nest, [span.size for span in loops])
         m, n, k, taps, batch = (
-            math.prod(loops[d].size for d in dims)
+            math.prod(sizes[d] for d in dims)
             for dims in (
                 found.rows, found.cols, found.inner, [t.dim for t in found.taps], found.batch,
             )

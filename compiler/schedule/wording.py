@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule, Tiled, TileLoop
-from compiler.target.array_mapping import Mapping
+from compiler.target.array_mapping import Mapping, on_columns
 from compiler.tensor_ir.nest import Nest
 from simmodel.arch.record import Matrix
 
@@ -57,7 +57,9 @@ def array_text(lies: Mapping, nest: Nest, matrix: Matrix, sizes: Sequence[int]) 
 
     cols 64 o, depth 21 kw x c, then kh: 66 % of the array
     """
-    parts, full = [], 1 / nest.sparse
+    taken = on_columns(nest, sizes)
+    parts, full = [], math.prod(sizes) / math.prod(taken) / nest.sparse
+    beside, sizes = math.prod(sizes[d] // taken[d] for d in lies.pixels), taken
     for side, loops in lies.on(matrix).items():
         extent, size = math.prod(sizes[d] for d in loops), getattr(matrix, side)
         full *= extent / (-(-extent // size) * size)
@@ -67,6 +69,8 @@ def array_text(lies: Mapping, nest: Nest, matrix: Matrix, sizes: Sequence[int]) 
     steps = [nest.dims[d].name for d in lies.steps if sizes[d] > 1]
     if steps:
         parts.append(f"then {' x '.join(steps)}")
+    if beside > 1:
+        parts.append(f"{beside} pixels side by side")
     if nest.sparse > 1:
         parts.append(f"1 of {nest.sparse} products counts")
     return f"{', '.join(parts)}: {full:.0%} of the array".replace("%", " %").lstrip(": ")

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
+import numpy as np
+
 from compiler.tensor_ir.nest import Access, Nest
 from simmodel.arch.element_types import product_type
 from simmodel.arch.matrix_cycles import product_cycles, whole_tiles
@@ -155,6 +157,30 @@ def mapping(
     return Mapping(found.rows, found.cols, found.inner, taps)
 
 
+def pixels_together(nest: Nest) -> int:
+    """Pixels of a line that a product of `nest` computes side by side, in columns of their own: its
+    weights have an axis that no loop moves along, with a kernel for each (`FillColumns`)."""
+    right = nest.operands[1].index if nest.contraction else ()
+    return max((1 + affine.spare for affine in right if not affine.terms), default=1)
+
+
+def on_columns(nest: Nest, sizes: Sequence[Any]) -> list[Any]:
+    """Sizes of the loops of `nest` as products take them: where several pixels stand side by side,
+    fewer pixels, more columns, and a kernel that covers the windows of all of them; as they are
+    where a line is no whole number of these. Sizes may be arrays over candidates."""
+    made, each, found = list(sizes), pixels_together(nest), roles(nest)
+    if each == 1:
+        return made
+    assert found.x is not None and found.col is not None
+    whole = sizes[found.x] % each == 0
+    wider = {a.terms[0][0]: a.spare for a in nest.operands[1].index if a.terms and a.spare}
+    made[found.x] = np.where(whole, sizes[found.x] // each, sizes[found.x])
+    made[found.col] = np.where(whole, sizes[found.col] * each, sizes[found.col])
+    for dim, more in wider.items():
+        made[dim] = np.where(whole, sizes[dim] + more, sizes[dim])
+    return made if np.ndim(whole) else [int(size) for size in made]
+
+
 def axis_of(access: Access, dim: int | None) -> int | None:
     """The first axis of a tensor that loop `dim` moves along; None: there is none."""
     axes = enumerate(access.index)
@@ -172,7 +198,8 @@ def joining(nest: Nest, matrix: Matrix) -> tuple[Tap, ...]:
     if len(found.inner) != 1:
         return ()
     rows = (found.x,) if slides else (found.x, found.y)
-    able = [tap for tap in found.taps if tap.dilation == 1 and nest.dims[tap.dim].extent > 1]
+    extents = on_columns(nest, [dim.extent for dim in nest.dims])
+    able = [tap for tap in found.taps if tap.dilation == 1 and extents[tap.dim] > 1]
     return tuple(tap for row in rows for tap in able if row is not None and tap.row == row)
 
 

@@ -28,14 +28,11 @@ from compiler.tensor_ir.nest import (
     Nest,
     NestGraph,
     Step,
-    Storage,
     Tensor,
     at,
-    row_major,
 )
-from compiler.tensor_ir.rewrite import NestRewrite
+from compiler.tensor_ir.rewrite import NestRewrite, changed_constant
 from simmodel.arch.element_types import is_float, size_of
-from simmodel.arch.lazy_array import transformed
 from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch
 
@@ -135,10 +132,5 @@ def _diagonal(tensor: Tensor, zero: int, each: int) -> Tensor:
         full[channel, channel % each] = values
         return full
 
-    name = f"{tensor.name}.by{each}"
-    data, exact = (
-        None if v is None else transformed(v, spread) for v in (tensor.data, tensor.exact)
-    )
     shape = (tensor.shape[0], each, *tensor.shape[1:])
-    storage = Storage(name, 0, row_major(shape))
-    return replace(tensor, name=name, shape=shape, storage=storage, data=data, exact=exact)
+    return changed_constant(tensor, f"{tensor.name}.by{each}", shape, spread)

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from compiler.cost.transfer import Path
 from compiler.cost.work import least_product_cycles
 from compiler.passes import ensured
 from compiler.target.array_mapping import joining
 from compiler.target.bind import moved_each
+from compiler.target.fill_columns import filled
 from compiler.target.layout import few_channels
 from compiler.target.machine import no_products, on_array, on_its_array, product_extents, rate_type
 from compiler.target.vector import VectorWork
@@ -37,10 +36,8 @@ from compiler.tensor_ir.nest import (
     Tensor,
     at,
     dense,
-    row_major,
 )
-from compiler.tensor_ir.rewrite import NestRewrite
-from simmodel.arch.lazy_array import transformed
+from compiler.tensor_ir.rewrite import NestRewrite, changed_constant
 from simmodel.arch.record import Arch
 
 
@@ -137,18 +134,8 @@ def _side_by_side(weights: Tensor, deep: int) -> Tensor:
     def turned(values: Array) -> Array:
         return values.transpose(0, 2, 1, 3).reshape(len(values), deep, 1, -1)
 
-    name = f"{weights.name}.rows"
-    data, exact = (
-        None if v is None else transformed(v, turned) for v in (weights.data, weights.exact)
-    )
-    unsure = weights.uncertain
-    if isinstance(unsure, np.ndarray):
-        unsure = turned(np.broadcast_to(unsure, weights.shape))
     shape = (weights.shape[0], deep, 1, weights.shape[3])
-    storage = Storage(name, 0, row_major(shape))
-    return replace(
-        weights, name=name, shape=shape, storage=storage, data=data, exact=exact, uncertain=unsure
-    )
+    return changed_constant(weights, f"{weights.name}.rows", shape, turned)
 
 
 def _pays(
@@ -156,14 +143,15 @@ def _pays(
     given: Collection[str],
 ) -> bool:  # fmt: skip
     """Whether one product behind the copy, which goes through DRAM where it leaves no room on chip,
-    takes fewer cycles than one kernel position after another. Engines finish sums meanwhile."""
+    takes fewer cycles than one kernel position after another, both with as many pixels side by side
+    as columns are free for. Engines finish sums meanwhile."""
     copy, product = joined
     source, made = (tensors[each.operands[0].tensor] for each in (nest, product))
     kind, way = rate_type(nest, tensors, arch), on_array(nest, tensors, arch)
-    pixels, columns, deep, positions, batch = product_extents(nest)
     tail = float(VectorWork(nest, tensors, arch, way, (), nest.shape).cycles)
+    apart, together = (filled(each, tensors, arch)[0] for each in (nest, product))
 
-    def engines(depth: int, steps: int) -> float:
+    def engines(pixels: int, columns: int, depth: int, steps: int) -> float:
         each = least_product_cycles(arch, kind, pixels, columns, depth)
         return max(steps * each / arch.matrix.units, tail)
 
@@ -171,8 +159,10 @@ def _pays(
     if 2 * made.stored > arch.memories.on_chip()["local"].size:
         ways = (Path(arch, 1, "dram", "local", store=store) for store in (False, True))
         moved += sum(float(way.box(made, made.shape).cycles) for way in ways)
+    pixels, columns, *_ = product_extents(apart)
     before = min(
-        (way.load if source.name in given else 0.0) + engines(way.depth, way.steps)
-        for way in few_channels(source, nest, arch)
+        (way.load if source.name in given else 0.0) + engines(pixels, columns, way.depth, way.steps)
+        for way in few_channels(source, apart, arch)
     )
-    return moved + engines(deep * positions, batch) < before
+    pixels, columns, deep, positions, batch = product_extents(together)
+    return moved + engines(pixels, columns, deep * positions, batch) < before

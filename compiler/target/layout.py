@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from compiler.cost.transfer import Flows, Path
 from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import Tap, axis_of, joining, roles
+from compiler.target.array_mapping import (
+    Tap,
+    axis_of,
+    joining,
+    on_columns,
+    pixels_together,
+    roles,
+)
 from compiler.target.loops.split import SplitInstruction, fission
 from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents, slides
 from compiler.target.narrow_weights import row_of
@@ -146,6 +153,7 @@ def few_channels(tensor: Tensor, head: Nest, arch: Arch) -> Iterator[FewChannels
     stored = order_of(tensor.shape, tensor.storage.strides)
     channel = axis_of(head.operands[0], roles(head).k)
     *_, deep, positions, batch = product_extents(head)
+    extents = on_columns(head, [dim.extent for dim in head.dims])
     way = Path(arch, 1, "dram", arch.matrix.input)
 
     def laid(innermost: tuple[int, ...], joined: int = 1) -> FewChannels:
@@ -160,7 +168,7 @@ def few_channels(tensor: Tensor, head: Nest, arch: Arch) -> Iterator[FewChannels
         faster = stored[stored.index(tap.axis) + 1 :]
         inside = tuple(a for a in faster if a != channel and tensor.shape[a] > 1)
         assert channel is not None  # what joins has a reduction to join
-        yield laid((channel, *inside), head.dims[tap.dim].extent)
+        yield laid((channel, *inside), extents[tap.dim])
 
 
 def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool:
@@ -184,8 +192,8 @@ def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool
 
 
 def packed_order(layer: Layer, arch: Arch) -> tuple[int, ...]:
-    """Axes of packed constant weights: batch, taps, reduction, columns last; of taps the one that
-    may join the reduction beside it."""
+    """Axes of packed constant weights: batch, taps, reduction, pixels side by side, columns; of
+    taps the one that may join the reduction beside it."""
     head = layer.head
     found, weights = roles(head), head.operands[1]
     joined = None
@@ -194,12 +202,13 @@ def packed_order(layer: Layer, arch: Arch) -> tuple[int, ...]:
         joined = joined_tap(layer.tensors[head.operands[0].tensor], head, array)
     taps = sorted(found.taps, key=lambda tap: tap == joined)
     last = found.cols if head.beside is None else (head.beside,)
-    batch, inner = (
+    batch, inner, columns = (
         [axis for dim in dims if (axis := axis_of(weights, dim)) is not None]
-        for dims in (found.batch, (*(tap.dim for tap in taps), *found.inner, *last))
+        for dims in (found.batch, (*(tap.dim for tap in taps), *found.inner), last)
     )
-    rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
-    return (*batch, *rest, *inner)
+    rest = [a for a in range(len(weights.index)) if a not in (*batch, *inner, *columns)]
+    pixels = [rest.pop()] if pixels_together(head) > 1 else []
+    return (*batch, *rest, *inner, *pixels, *columns)
 
 
 def started(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.cost.work import depthwise_cycles, least_product_cycles
 from compiler.schedule_ir.layer import Binding
-from compiler.target.array_mapping import roles
+from compiler.target.array_mapping import on_columns, roles
 from compiler.target.product_tiles import lanes_take
 from compiler.tensor_ir.arithmetic import computes_exactly
 from compiler.tensor_ir.nest import Access, Nest, Tensor
@@ -202,12 +202,12 @@ def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
 
 
 def product_extents(nest: Nest) -> tuple[int, int, int, int, int]:
-    """Pixels, columns, depth, kernel positions and batch of a sum of products; of a depthwise one
-    the batch is its channels."""
-    found = roles(nest)
+    """Pixels, columns, depth, kernel positions and batch of a sum of products, as the array takes
+    it; of a depthwise one the batch is its channels."""
+    found, extents = roles(nest), on_columns(nest, [dim.extent for dim in nest.dims])
     taps = tuple(tap.dim for tap in found.taps)
     pixels, columns, deep, positions, batch = (
-        math.prod(nest.dims[dim].extent for dim in dims)
+        math.prod(extents[dim] for dim in dims)
         for dims in (found.rows, found.cols, found.inner, taps, found.batch)
     )
     return pixels, columns, deep, positions, batch

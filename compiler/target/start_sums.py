@@ -140,4 +140,4 @@ def as_digits(values: Array, bias: Tensor) -> Array:
     for _ in FACTORS[1:]:
         digits.append(np.clip(high, -127, 127))
         high = high - digits[-1]
-    return np.stack(digits, -1).astype(np.int8).view(np.int32)[..., 0]
+    return np.stack(digits, -1).astype(np.int8).view(np.int32).reshape(-1)

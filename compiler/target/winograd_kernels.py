@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,8 @@ from compiler.target.machine import (
     rate_type,
     slides_by_one,
 )
-from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Step, Storage, Tensor, row_major
+from compiler.tensor_ir.nest import Affine, Nest, NestGraph, Step, Tensor
+from compiler.tensor_ir.rewrite import changed_constant
 from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.record import Arch
 
@@ -79,20 +79,12 @@ def _with_room(nest: Nest, weights: Tensor, more: int) -> tuple[Nest, Tensor] | 
         return None
     grown = [more if axis in axes else 0 for axis in range(len(weights.shape))]
     shape = tuple(n + by for n, by in zip(weights.shape, grown, strict=True))
-    name = f"{weights.name}.winograd"
-
-    def padded(values: Any) -> Any:
-        whole = np.broadcast_to(np.asarray(values), weights.shape)
-        return np.pad(whole, [(0, by) for by in grown])
-
-    uncertain = weights.uncertain
-    kernel = replace(
-        weights, name=name, shape=shape, storage=Storage(name, 0, row_major(shape)),
-        data=padded(weights.data), exact=None if weights.exact is None else padded(weights.exact),
-        uncertain=padded(uncertain) if isinstance(uncertain, np.ndarray) else uncertain,
-    )  # fmt: skip
+    more_by = [(0, by) for by in grown]
+    kernel = changed_constant(
+        weights, f"{weights.name}.winograd", shape, lambda values: np.pad(values, more_by)
+    )
     index = tuple(replace(affine, spare=by) for affine, by in zip(access.index, grown, strict=True))
-    read = replace(access, tensor=name, index=index)
+    read = replace(access, tensor=kernel.name, index=index)
     return replace(nest, operands=(nest.operands[0], read)), kernel
 
 

@@ -9,8 +9,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.passes import ContractBroken, Omittable, Pass
-from compiler.tensor_ir.nest import ZERO, Access, HostNode, Nest, NestGraph, Step, Storage, Tensor
+from compiler.tensor_ir.nest import (
+    ZERO,
+    Access,
+    Array,
+    HostNode,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+    row_major,
+)
 from simmodel.arch.dtype import NUMPY
+from simmodel.arch.lazy_array import transformed
 
 
 def reads_of(step: Step) -> tuple[str, ...]:
@@ -54,6 +66,23 @@ def private(graph: NestGraph) -> set[str]:
         for name, tensor in graph.tensors.items()
         if tensor.data is None and name not in seen and inhabitants[tensor.storage.buffer] == 1
     }
+
+
+def changed_constant(
+    tensor: Tensor, name: str, shape: tuple[int, ...], change: Callable[[Array], Array]
+) -> Tensor:
+    """The constant `tensor` under another name, with all that is known of its values in another
+    `shape`, as `change` makes it."""
+    data, exact = (
+        None if v is None else transformed(v, change) for v in (tensor.data, tensor.exact)
+    )
+    unsure = tensor.uncertain
+    if isinstance(unsure, np.ndarray):
+        unsure = change(np.broadcast_to(unsure, tensor.shape))
+    storage = Storage(name, 0, row_major(shape))
+    return replace(
+        tensor, name=name, shape=shape, storage=storage, data=data, exact=exact, uncertain=unsure
+    )
 
 
 def with_steps(graph: NestGraph, steps: Iterable[Step | None]) -> NestGraph:

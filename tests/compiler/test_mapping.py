@@ -38,6 +38,7 @@ from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.array_mapping import roles
 from compiler.target.bind import Bind
+from compiler.target.fill_columns import FillColumns
 from compiler.target.join_kernel_rows import JoinKernelRows
 from compiler.target.layout import few_channels, innermost_axes, joined_tap, packed_order
 from compiler.target.product_tiles import TileSizes
@@ -74,14 +75,19 @@ def slowed(arch: Arch) -> Arch:
 
 
 def convolved(
-    arch: Arch, channels: int, attributes: dict[str, Any], *, rows: bool = False
-) -> tuple[CompileResult, float]:
-    """32 filters over 10 x 10 pixels, right and verified, and how long the matrix engine works;
-    `rows`: kernel rows may be laid side by side."""
+    arch: Arch, channels: int, attributes: dict[str, Any], *, filters: int = 32, rows: bool = False,
+    columns: bool = True,
+) -> tuple[CompileResult, float]:  # fmt: skip
+    """`filters` over 10 x 10 pixels, right and verified, and how long the matrix engine works;
+    `rows`: kernel rows, `columns`: pixels, may be laid side by side. Of few filters maxima go on:
+    what stays inside the network has channels last."""
     net = Net()
-    weight = net.weight(32, channels, *attributes["kernel_shape"])
-    model = net.model(net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes))
-    stages = Stages(kernel_rows=JoinKernelRows(enabled=rows))
+    weight = net.weight(filters, channels, *attributes["kernel_shape"])
+    y = net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes)
+    if filters < 32:
+        y = net.op("MaxPool", y, kernel_shape=[2, 2])
+    model = net.model(y)
+    stages = Stages(kernel_rows=JoinKernelRows(enabled=rows), columns=FillColumns(enabled=columns))
     result = compile_model(model, arch, CompileOptions(dtype="fp16", stages=stages))
     verify(result.program, arch)
     (engine,) = (e for e in simulate(result.program, arch).engines if e.engine == "matrix")
@@ -125,6 +131,35 @@ def test_rows_of_a_kernel_are_one_reduction_behind_a_copy(case: str, grain: str)
     quick = machine(types=("fp16",), matrix={**CUBE, "granularity": grain})
     apart, offered = (convolved(quick, channels, attributes, rows=rows) for rows in (False, True))
     assert apart[1] == offered[1], "the copy would take longer"
+
+
+FREE: dict[str, tuple[int, dict[str, Any], int]] = {
+    # 2 pixels of 8 filters on 32 columns, as 4 do not divide a line: windows of 4 x 16, 2 steps
+    # for each of 3 rows, of 5 blocks of pixels: 30 cycles, not 3 x 2 x 10.
+    "two": (16, {"kernel_shape": [3, 3], "pads": [1] * 4}, 30),
+    # Windows of (2 + 5) x 3, one step for each row, of half the pixels.
+    "strided": (3, {"kernel_shape": [3, 5], "pads": [6, 7, 6, 6], "strides": [2, 2]}, 15),
+    # Two windows of 16 fill the depth.
+    "point": (16, {"kernel_shape": [1, 1]}, 5),
+    # As they are: lines of 11 pixels, positions two pixels apart.
+    "prime": (16, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 2]}, 3 * 2 * 11),
+    "dilated": (16, {"kernel_shape": [3, 3], "pads": [2] * 4, "dilations": [2, 2]}, 9 * 10),
+}
+
+
+@pytest.mark.parametrize("grain", ["gemm", "tile"])
+@pytest.mark.parametrize("case", list(FREE))
+def test_pixels_stand_side_by_side_on_free_columns(case: str, grain: str) -> None:
+    channels, attributes, cycles = FREE[case]
+    matrix = {**CUBE, "granularity": grain}
+    arch = changed(slowed(free(matrix)), "matrix", writeback=())
+    assert convolved(arch, channels, attributes, filters=8)[1] == cycles * SLOW
+    quick = machine(types=("fp16",), matrix=matrix | {"writeback": []})
+    apart, offered = (
+        convolved(quick, channels, attributes, filters=8, columns=columns)[1]
+        for columns in (False, True)
+    )
+    assert apart == offered, "more weights would take longer"
 
 
 ROWS: dict[str, tuple[int, dict[str, Any], int]] = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -21,7 +22,13 @@ from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, pass
 from compiler.cost.work import array_work, least_product_cycles
 from compiler.geometry.boxes import keys_of
 from compiler.schedule.tiling.problem import TilePrices, TilingProblem
-from compiler.target.array_mapping import axis_of, pays, pixel_blocks
+from compiler.target.array_mapping import (
+    axis_of,
+    on_columns,
+    pays,
+    pixel_blocks,
+    pixels_together,
+)
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import links_of, loaded_of, loaded_once, room_of, started
 from compiler.target.machine import slots_of_sums, sums_apart, temporary_type
@@ -76,8 +83,10 @@ def least_product(problem: TilingProblem) -> tuple[float, float]:
     choice, dtype, inner = whole.choice, problem.rate_type, 0.0
     depth = choice.k * whole.positions
     if problem.on_array:
-        least = least_product_cycles(arch, dtype, choice.pixels, choice.n, depth)
-        inner = least / arch.matrix.units
+        taken, taps = whole._as_taken(choice)
+        ways = {(choice.pixels, choice.n, depth)}  # lines may be no whole number of pixels together
+        ways.add((taken.pixels, taken.n, choice.k * math.prod(taps.values())))
+        inner = min(least_product_cycles(arch, dtype, *way) for way in ways) / arch.matrix.units
     else:
         each = arch.factor("vector.product", "multiply")
         tail += choice.pixels * choice.n * depth * each / arch.vector.most_elements
@@ -205,6 +214,7 @@ class _Candidates:
             return 0, 0.0
         once = self._loaded_before_loops(bias) | (bias not in problem.others)
         columns = np.where(once, problem.extent(self.found.col), columns)
+        columns = columns * pixels_together(self.head)
         slots = np.where(once | (self.turns["cols"] == 1), 1, problem.slots)
         times = np.where(once, 1, self._operand_loads(("cols",), "rows")[0])
         held = self.layer.tensors[bias.tensor]
@@ -418,12 +428,14 @@ class _Candidates:
         if matrix.granularity == "tile":
             return 0.0
         item, size = size_of(problem.source.dtype), size_of(self.layer.result.dtype)
-        pixels, times = self._blocks(choice)
-        left, right = streams(matrix, pixels, choice.n, choice.k * self.positions)
+        taken, taps = self._as_taken(choice)
+        pixels, times = self._blocks(choice, taken)
+        positions = math.prod(taps.values())
+        left, right = streams(matrix, pixels, taken.n, choice.k * positions)
         flows = Flows(self.arch)
         if matrix.granularity == "conv":
             slices = (choice.k < problem.extent(found.k)) & (not problem.loads_input)
-            elements, wide = self.source_elements, self._merged_taps
+            elements, wide = self.source_elements, self._merged_taps(taps)
             run = np.where(slices, choice.k * item, elements * item)
             # Windows that overlap are read one by one.
             windows = choice.b * problem.covered(choice.y, found.y) * choice.x * wide * choice.k
@@ -431,8 +443,8 @@ class _Candidates:
             run = np.where(wide > 1, wide * choice.k * item, run)
             flows.add(matrix.input, size_in, run, times=left)
         else:
-            size_in = choice.pixels * choice.k * item
-            flows.add(matrix.input, size_in, size_in, times=left * self.positions)
+            size_in = taken.pixels * choice.k * item
+            flows.add(matrix.input, size_in, size_in, times=left * positions)
         kind = problem.weight.multiplied
         weights = math.prod(read_extents(self.head.operands[1], self._size))
         weights = weights * size_of(kind) / per_item(kind)
@@ -461,21 +473,34 @@ class _Candidates:
         choice = self.choice.shared(walked, units, columns)
         if not self.problem.on_array:
             return VectorProducts(self.head, layer.tensors, arch, units).cycles(choice), 0.0
-        wide = self._merged_taps
+        taken, taps = self._as_taken(choice)
+        wide = self._merged_taps(taps)
         work = array_work(
-            arch, self.problem.rate_type, self._blocks(choice), choice.n,
-            choice.k * wide, self.positions // wide,
+            arch, self.problem.rate_type, self._blocks(choice, taken), taken.n,
+            choice.k * wide, math.prod(taps.values()) // wide,
         )  # fmt: skip
         return work.cycles, work.gap
 
-    def _blocks(self, choice: TileSizes) -> tuple[Any, Any]:
-        """Pixels of the largest block that the engine takes at once, and blocks of a tile."""
+    def _as_taken(self, choice: TileSizes) -> tuple[TileSizes, dict[int, Any]]:
+        """The sizes of a tile as the array takes it, and kernel positions by their loop."""
+        sizes = [self._size(dim) for dim in range(len(self.head.dims))]
+        found = self.found
+        for dim, size in zip((found.x, found.col), (choice.x, choice.n), strict=True):
+            if dim is not None:
+                sizes[dim] = size
+        made = on_columns(self.head, sizes)
+        x, n = (1 if dim is None else made[dim] for dim in (found.x, found.col))
+        return replace(choice, x=x, n=n), {tap.dim: made[tap.dim] for tap in found.taps}
+
+    def _blocks(self, cut: TileSizes, choice: TileSizes) -> tuple[Any, Any]:
+        """Pixels of the largest block that the engine takes at once, and blocks of a tile that is
+        `cut` so and taken as `choice`."""
         limit = self.arch.matrix.max_pixels
         kind = self.problem.rate_type
         if limit is None:
             return choice.b * whole_tiles(kind, choice.y, choice.x), 1
         # Lines lie one behind the other in buffers of whole lines, where no window needs a border.
-        line = (self.problem.taps == 1) & (choice.x == self.problem.extent(self.found.x))
+        line = (self.problem.taps == 1) & (cut.x == self.problem.extent(self.found.x))
         apart, together = (choice.b, choice.y, choice.x), (1, 1, choice.pixels)
         shape = np.shape(choice.pixels)
         extents = (np.where(line, one, many) for one, many in zip(together, apart, strict=True))
@@ -485,9 +510,9 @@ class _Candidates:
         at = which.reshape(shape)
         return most[at], count[at]
 
-    @cached_property
-    def _merged_taps(self) -> Any:
-        """Kernel positions in one reduction, because they lie side by side in both operands."""
+    def _merged_taps(self, taps: Mapping[int, Any]) -> Any:
+        """Of the kernel positions by loop, those in one reduction, because they lie side by side in
+        both operands."""
         problem, source, matrix = self.problem, self.problem.source, self.arch.matrix
         tap, k, depth = problem.joined_tap, self.found.k, self.choice.k
         if problem.rate_type in WINOGRAD or tap is None or k is None or problem.weight.data is None:
@@ -498,6 +523,5 @@ class _Candidates:
         # smaller one.
         loaded = problem.loads_input and problem.loads_weights
         even = loaded & (problem.extent(k) % depth == 0)
-        wide = self.choice.i if tap.dim == problem.rows else self.head.dims[tap.dim].extent
         better = pays(matrix, source.dtype, depth, self.head.dims[tap.dim].extent)
-        return np.where((even | (depth == source.shape[last])) & better, wide, 1)
+        return np.where((even | (depth == source.shape[last])) & better, taps[tap.dim], 1)
