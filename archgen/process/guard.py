@@ -8,6 +8,7 @@ is done here, without bounds.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -133,6 +134,12 @@ class ResourceLimits:
     """Seconds; None: `archgen.process.steps.STEP_SECONDS` for each step."""
     memory: int | None = None
     """Bytes; None: the share of one process."""
+
+
+# A fork does not collect what its parent had dropped: the end of a session of ONNX Runtime waits for
+# threads, which a fork does not have.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 
 def fork_context() -> ForkContext | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -169,6 +170,26 @@ def test_work_that_dies_is_told_with_its_step() -> None:
 
     with pytest.raises(Exceeded, match="the process died at dying: out of memory, or a crash"):
         guarded(dies)
+
+
+def test_a_fork_leaves_alone_what_its_parent_dropped() -> None:
+    """A session of ONNX Runtime would wait for its threads, which a fork does not have."""
+    here = os.getpid()
+
+    class Session:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            if os.getpid() != here:
+                os._exit(1)
+
+    gc.disable()
+    try:
+        Session()
+        assert guarded(gc.collect) >= 0
+    finally:
+        gc.enable()
 
 
 def test_work_that_takes_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
