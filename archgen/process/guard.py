@@ -136,7 +136,7 @@ class ResourceLimits:
     """Bytes; None: the share of one process."""
 
 
-# A fork does not collect what its parent had dropped: the end of a session of ONNX Runtime waits for
+# A fork does not collect what its parent had dropped: a session of ONNX Runtime would wait for its
 # threads, which a fork does not have.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
