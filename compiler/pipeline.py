@@ -526,6 +526,12 @@ def _merge_sizes(family: SymbolicModel, ctx: Context) -> tuple[NestGraph, NestGr
     fused: list[NestGraph] = []
     placed: list[NestGraph] = []
 
+    # What has one shape at one length alone: rows that sums start from, pixels side by side.
+    starts = replace(ctx.stages.starts, enabled=False)
+    columns = replace(ctx.stages.columns, enabled=False)
+    stages = replace(ctx.stages, starts=starts, columns=columns)
+    ctx = replace(ctx, options=replace(ctx.options, stages=stages))
+
     def watch(name: str, value: object) -> None:
         ctx.observe(name, value)
         if name == "fuse-functions" and not fused and isinstance(value, NestGraph):

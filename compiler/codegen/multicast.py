@@ -427,7 +427,7 @@ class _CoreSharing:
                 mine_uses = _cut_at(step.uses, cut, (low, high))
                 their_uses = _cut_at(step.uses, cut, (0, low), (high, there.shape[axis]))
             step = replace(step, items=(*step.items[:-1], begun, own))
-        yield replace(step, uses=mine_uses)
+        yield replace(step, uses=mine_uses or step.uses)
         read = tuple(use._replace(write=False) for use in mine_uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}
         yield EngineStep(way.last, tuple(without_syncs(stores)), read, step.origin, **alike)

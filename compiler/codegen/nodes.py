@@ -61,8 +61,8 @@ class EngineStep:
 
     @cached_property
     def touches(self) -> tuple[tuple[str, Use], ...]:
-        """(engine, use) of everything in it; what has nothing to do need not wait."""
-        return tuple((self.engine, use) for use in self.uses) if self.items else ()
+        """(engine, use) of everything in it."""
+        return tuple((self.engine, use) for use in self.uses)
 
     @property
     def leaves(self) -> tuple[EngineStep, ...]:

@@ -46,7 +46,7 @@ class FillColumns(Omittable):
 
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
         """`graph` with such kernels if `arch` is faster with them."""
-        if not self.enabled or graph.registers or not arch.matrix.present:
+        if not self.enabled or not arch.matrix.present:
             return graph
         tensors, buffers = dict(graph.tensors), dict(graph.buffers)
         steps: list[Step] = []

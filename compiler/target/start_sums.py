@@ -53,7 +53,7 @@ class StartSums(Omittable):
 
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
         """`graph` with such biases where `arch` is faster with them."""
-        if not self.enabled or graph.registers or not arch.matrix.present:
+        if not self.enabled or not arch.matrix.present:
             return graph
         tensors, buffers = dict(graph.tensors), dict(graph.buffers)
         steps: list[Step] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 
 import numpy as np
@@ -185,7 +186,8 @@ def test_nests_and_groups_read_back(name: str) -> None:
     arch = load_arch("ascend-310-like")
     ctx = Context(arch, CompileOptions(dtype="fp16"))
     graph = nests(prepared(build(name, **SMALL[name]), name), ctx)
-    assert print_graph(read_again(graph)) == print_graph(graph)
+    text = re.sub("  # held as .*", "", print_graph(graph))  # remarks for the reader
+    assert print_graph(read_again(graph)) == text
     parts = bind(fuse_tails(graph, ctx), ctx).parts
     groups = Line(max_layers=3).apply(parts, graph, _Flat(arch, ctx.stages))
     tree = extract_tree(name, groups)
