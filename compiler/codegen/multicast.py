@@ -54,13 +54,12 @@ from compiler.codegen.nodes import (
     instructions,
     touched,
 )
-from compiler.codegen.tokens import without_syncs
 from compiler.cost.multicast import EARLY, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import far_rate
 from compiler.passes import Omittable, Share, Within
 from compiler.schedule.residency.buffer import GRAIN
 from simmodel.arch.record import Arch
-from simmodel.isa import Await, Claim, Copy, Indirect, Item, Sync
+from simmodel.isa import Await, Claim, Copy, Indirect, Instruction, Item, Sync
 from simmodel.isa.region import Address, Operand, contiguous, replace, walk
 
 Path = tuple[int | str, ...]
@@ -430,8 +429,8 @@ class _CoreSharing:
         yield replace(step, uses=mine_uses or step.uses)
         read = tuple(use._replace(write=False) for use in mine_uses)
         alike: dict[str, Any] = {"staged": stage, "tile": step.tile}
-        yield EngineStep(way.last, tuple(without_syncs(stores)), read, step.origin, **alike)
-        yield EngineStep(way.fetch, tuple(without_syncs(fetches)), their_uses, step.origin, **alike)
+        yield EngineStep(way.last, tuple(_attach_sync(stores)), read, step.origin, **alike)
+        yield EngineStep(way.fetch, tuple(_attach_sync(fetches)), their_uses, step.origin, **alike)
 
     def _meeting(self, engine: str, step: EngineStep) -> Meeting:
         return Meeting(engine, step.origin, self.means.arch, self.number)
@@ -444,7 +443,7 @@ class _CoreSharing:
         whole = step.items[-1]
         assert isinstance(whole, Copy)
         meeting = self._meeting(self.means.way.last, step)
-        return tuple(without_syncs(meeting.items(own, others, others, whole.dst, ahead)))
+        return tuple(_attach_sync(meeting.items(own, others, others, whole.dst, ahead)))
 
 
 def _cut_at(uses: Sequence[Use], cut: int, *spans: tuple[int, int]) -> tuple[Use, ...]:
@@ -522,6 +521,22 @@ def _pays(whole: Copy, part: Copy, alike: int, means: _Means) -> bool:
     fetched = way.fetching(size - mine, arch, means.users)
     able = way.reaches(whole.dst.memory, far) and bool(way.holds(size, means.users, alike))
     return able and bool(way.pays(alone, shared, passed, fetched))
+
+
+def _attach_sync(items: Sequence[Item]) -> list[Item]:
+    """`items` with synchronization joined to the instruction that it stands beside."""
+    made: list[Item] = []
+    for item in items:
+        last = made[-1] if made else None
+        if not isinstance(item, Instruction) or not isinstance(last, Instruction):
+            made.append(item)
+        elif type(last) is Sync and not last.notifies and not isinstance(item, Await):
+            made[-1] = replace(item, waits=(*last.waits, *item.waits))
+        elif type(item) is Sync and not item.waits and not last.notifies:
+            made[-1] = replace(last, notifies=item.notifies)
+        else:
+            made.append(item)
+    return made
 
 
 def tokens_between(streams: Sequence[Sequence[Item]]) -> tuple[dict[str, int], ...]:

@@ -17,13 +17,11 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,8 +227,7 @@ class Synchronizer:
             items += self._loop_items(node, depth + 1, walks % lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
-        items += team.released()
-        return items if self._passes_on else without_syncs(items, self.initial)
+        return [*items, *team.released()]
 
     def _tile_number(self, leaf: EngineStep) -> int:
         """Of the tile that a step is one of; -1: of none."""
@@ -387,46 +384,19 @@ def _implies(others: Sequence[TokenChain], chain: TokenChain, first: int, second
             return False
 
 
-def without_syncs(items: Sequence[Item], own: Collection[str] | None = None) -> list[Item]:
-    """`items` where the instruction of its engine before gives, or the one behind takes, what a
-    `Sync` does (of `own` tokens alone): that fills queues, and all wait behind a full one."""
-    return _without(_without(items, own, gives=True)[::-1], own, gives=False)[::-1]
-
-
-def _without(items: Sequence[Item], own: Collection[str] | None, *, gives: bool) -> list[Item]:
-    """The same for those that only give; or only take, of items from the last to the first."""
-    made, last = list[Any](), dict[str, int]()
-    for item in items:
-        at = last.get(item.engine) if type(item) is Sync else None
-        if (
-            type(item) is Sync
-            and at is not None
-            and not isinstance(made[at], Arrive | Await | Loop)
-        ):
-            tokens = (*item.waits, *item.signals, *item.notifies)
-            mine = own is None or all(token[0] in own for token in tokens)
-            if mine and not (item.waits if gives else item.signals + item.notifies):
-                pairs = (made[at].waits, item.waits), (made[at].signals, item.signals)
-                waits, signals = (
-                    tuple((Counter(dict(a)) + Counter(dict(b))).items()) for a, b in pairs
-                )
-                notifies = made[at].notifies + item.notifies
-                made[at] = replace(made[at], waits=waits, signals=signals, notifies=notifies)
-                continue
-        last.update((inner.engine, len(made)) for inner in instructions((item,)))
-        made.append(item)
-    return made
-
-
 def chains(body: Sequence[Touches], depth: int) -> list[TokenChain]:
     """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
     # Bodies of equal layers differ in the names of their buffers alone.
     names: dict[str, str] = {}
-
-    def renamed(use: Use) -> Use:
-        return Use._make((names.setdefault(use.buffer, str(len(names))), *use[1:]))
-
-    alike = [tuple([(engine, renamed(use)) for engine, use in touches]) for touches in body]
+    alike = [
+        tuple(
+            [
+                (engine, Use._make((names.setdefault(use.buffer, str(len(names))), *use[1:])))
+                for engine, use in touches
+            ]
+        )
+        for touches in body
+    ]
     return _chains(tuple(alike), depth)
 
 

@@ -184,23 +184,6 @@ def test_a_step_in_a_deeper_loop_is_bracketed() -> None:
     assert after.signals == first.waits == (("free1_matrix_load_1", 1),)
 
 
-def test_an_empty_step_takes_no_entry_of_a_queue() -> None:
-    """load x; (load w); product  ->  load x, gives 2; product, takes 2: w is there from the first
-    turn on."""
-    copy = Copy(engine="load", dst=_operand("local", 0), src=_operand("dram", 0))
-    x, w = partial(use, "x", 0), partial(use, "w", 64, home=0)
-    fill, stays = (EngineStep("load", (copy,), (each(write=True),)) for each in (x, w))
-    read, work = (sync_leaf("matrix", each(write=False)) for each in (x, w))
-    turns = (fill, read, stays, work), (fill, read, emptied(stays), work)
-    sync = Synchronizer()
-    walk = SegmentedLoop("i", (LoopSegment(1, turns[0]), LoopSegment(4, turns[1])))
-    *_, loop = sync.stream([walk])
-    assert isinstance(loop, Loop)
-    loads = [item for item in loop.body if isinstance(item, Copy)]
-    assert [dict(item.signals) for item in loads] == [{"full_load_matrix_1": 2}]
-    assert {item.engine for item in loop.body if isinstance(item, Sync)} == {"matrix"}
-
-
 # Any tree, as a real program.
 
 SPACE = 512
