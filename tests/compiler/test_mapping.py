@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from blocks import conv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import SYSTOLIC, changed, machine, machines
@@ -36,7 +38,8 @@ from compiler.schedule.tiling.layer_price import price
 from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
-from compiler.target.array_mapping import roles
+from compiler.target import fill_columns
+from compiler.target.array_mapping import pixels_together, roles
 from compiler.target.bind import Bind
 from compiler.target.fill_columns import FillColumns
 from compiler.target.join_kernel_rows import JoinKernelRows
@@ -160,6 +163,40 @@ def test_pixels_stand_side_by_side_on_free_columns(case: str, grain: str) -> Non
         for columns in (False, True)
     )
     assert apart == offered, "more weights would take longer"
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_any_pixels_side_by_side_compute_what_the_network_says(data: st.DataObject) -> None:
+    """As many as divide a line, whatever it costs: weights that stay and are taken in slices of
+    columns, lines in pieces, views with strides, sums that start from their bias."""
+
+    def one_of(*values: Any) -> Any:
+        return data.draw(st.sampled_from(values))
+
+    dtype = one_of("int8", "fp16", "fp32")
+    cube = {"kind": "cube", "rows": 4, "cols": 32, "depth": 8}
+    matrix = one_of(SYSTOLIC | {"rows": 16, "cols": 32}, cube) | {
+        "granularity": one_of("tile", "gemm"), "max_pixels": one_of(None, 8, 64)
+    }  # fmt: skip
+    arch = machine(
+        matrix=matrix, cores=one_of(1, 2, 3), weights=one_of(0, 8192),
+        accumulators=one_of(4096, 65536), local={"size": one_of(1 << 15, 1 << 20)},
+        sync=one_of("tokens", "interlock"),
+    )  # fmt: skip
+    net = Net(quantized=dtype == "int8")
+    x = net.input(1, one_of(1, 3, 12), one_of(5, 12), one_of(8, 12, 20))
+    window, stride = one_of((1, 1), (3, 3), (3, 2)), (one_of(1, 2), one_of(1, 2))
+    x = conv(net, x, one_of(4, 8, 12), window, stride=stride, bias=one_of(True, False))
+    model = net.model(net.op("MaxPool", x, kernel_shape=[2, 2]))
+
+    def most_pixels(nest: Nest, *_: object) -> float:
+        return -pixels_together(nest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fill_columns, "_cycles", most_pixels)
+        with suppress(DoesNotFit, UnsupportedModel):
+            check(model, arch, dtype)
 
 
 ROWS: dict[str, tuple[int, dict[str, Any], int]] = {
