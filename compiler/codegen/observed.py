@@ -6,6 +6,7 @@ of cores in their local memories or those of clusters in their shared ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
@@ -59,6 +60,9 @@ def _probes(code: ProgramCode, number: int, step: Step, inference: int) -> Itera
         slices = tuple(_slices(code, step, name, inference))
         kind = slices[0].operand.dtype
         yield Probe(name, number, code.graph.tensors[name].shape, kind, slices)
+        for copy, piece in zip(stage.copies.get(name, {}), slices, strict=False):
+            shape = tuple(size for _, size in piece.box)
+            yield Probe(copy, number, shape, kind, (replace(piece, box=()),))
 
 
 def _slices(code: ProgramCode, step: Step, name: str, inference: int) -> Iterator[TensorSlice]:
@@ -122,4 +126,18 @@ def _computed(code: ProgramCode, step: Step) -> Stage:
     kept += [n for n in sliced if _shared_slices(group, group.tensors[n])]
     if code.registers:  # slices that follow lengths are not looked at
         kept = []
-    return Stage(nests, stored, kinds, sums, pinned=tuple(group.pinned), kept=tuple(kept))
+    first = step.plan.schedule.first_core
+    copies = {
+        name: {f"{name} of core {core}": box for core, box in enumerate(slices, first)}
+        for name in kept
+        if (slices := _overlapping(group, name))
+    }
+    pinned = tuple(group.pinned)
+    return Stage(nests, stored, kinds, sums, pinned=pinned, kept=tuple(kept), copies=copies)
+
+
+def _overlapping(group: Group, name: str) -> tuple[Box, ...]:
+    """The slices of a tensor that stays on chip, if several cores have the same elements."""
+    slices = group.residents[name].slices if name in group.residents else ()
+    elements = sum(math.prod(size for _, size in box) for box in slices)
+    return slices if elements > math.prod(group.tensors[name].shape) else ()

@@ -15,6 +15,7 @@ import numpy as np
 
 from compiler.numerics.host_error import read_on
 from compiler.numerics.provenance import Known
+from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.interpreter import TensorViews, raw_move, view_of
 from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph, Put
 from simmodel.arch.dtype import NAMES
@@ -39,6 +40,9 @@ class Stage:
     """The first step with the same instructions but for addresses; None: not known."""
     kept: tuple[str, ...] = ()
     """Tensors that stay on chip when it ends, and are to be seen there."""
+    copies: Mapping[str, Mapping[str, Box]] = field(default_factory=dict)
+    """Of those of which cores have the same elements: what each core has, by its name and as first
+    element and size on each axis. Cores that compute an element add up in orders of their own."""
     starts: tuple[tuple[str, int] | None, ...] = ()
     """Memory and first byte of what it touches off chip; steps that are alike have one order."""
 
