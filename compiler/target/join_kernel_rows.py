@@ -57,7 +57,7 @@ class JoinKernelRows(NestRewrite):
     @ensured
     def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
         """`graph` with such products if `arch` is faster with them."""
-        if not self.enabled or graph.registers:
+        if not self.enabled:
             return graph
         tensors, buffers = dict(graph.tensors), dict(graph.buffers)
         steps: list[Step] = []
