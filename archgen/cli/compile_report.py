@@ -77,9 +77,8 @@ def _head(made: Explanation, held: Verdict) -> Iterator[Text]:
         yield Text(f"the best of {len(made.tried)} programs as simulated: {made.partition}, of")
         for each in made.tried:
             memory = f", {show_bytes(each.local)} of local memory" if several else ""
-            judged = ", groups as simulated" if each.judged else ""
-            early = ", loads of all groups in one plan" if each.early else ""
-            yield Text(f"  {each.partition}{judged}{early}{memory}: {each.cycles:,} cycles")
+            way = ", ".join((each.partition, *each.how))
+            yield Text(f"  {way}{memory}: {each.cycles:,} cycles")
     milliseconds = made.simulated / made.clock * 1e3
     yield Text(
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "

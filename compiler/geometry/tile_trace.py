@@ -554,8 +554,10 @@ def trace_parts(
 ) -> tuple[TileTrace, ...]:  # fmt: skip
     """Tile traces of the cores' `parts` of the group's results, of all cores or `only` some. Raises
     Unwalkable if tiles are not regular, or a core needs resident elements of another core."""
-    if any(len(kept.slices) != len(parts) for kept in group.residents.values()):
-        raise Unwalkable("what stays between groups lies on as many cores as work on it")
+    for name, kept in group.residents.items():
+        if (lies := len(kept.slices)) != (work := len(parts)):
+            said = f"{name} stays in parts for {lies} cores, but {work} work on it"
+            raise Unwalkable(f"{said}: in a tree its home has as many `core` lines as the step")
     cores = range(len(parts)) if only is None else only
     inputs = frozenset(
         n

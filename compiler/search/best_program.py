@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -87,10 +88,8 @@ class SimulatedProgram:
     local: int
     """Bytes of local memory that it was compiled for."""
     cycles: int
-    judged: bool = False
-    """Whether the schedules of its groups are those that were quickest as simulated."""
-    early: bool = False
-    """Whether one plan says when the loads of all groups begin."""
+    how: tuple[str, ...] = ()
+    """What it has that others may not have, in words."""
 
 
 @dataclass(frozen=True)
@@ -165,13 +164,43 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
             if best is found:
                 break
             found = best
+        if (fewer := _on_fewer_cores(found, wanted, judge)) is not None:
+            run.append(fewer)
+            found = _least((found, fewer), wanted, judge)
     verify(found.result.program, wanted.arch)
     quick = tuple(
         (stages, each.cycles)
         for each in run[: len(made)] if not _moves(each, wanted)
         for stages in (each.options.stages, *each.same) if not stages.judge.candidates
     )  # fmt: skip
-    return replace(found, tried=tuple(map(_simulated_program, run)), quick=quick)
+    tried = tuple(_simulated_program(each, wanted) for each in run)
+    return replace(found, tried=tried, quick=quick)
+
+
+def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
+    """The program for half of the cores, or fewer still, where they could do the work of all in the
+    time of `made`: what cores hand on and each loads or computes for itself may cost more than
+    there is work. Not where links join neighbours, nor for ranges of lengths."""
+    arch, ways = wanted.arch, wanted.ways
+    named = any(link.topology != "bus" for link in arch.links.values())
+    if arch.core_count == 1 or named or not ways or isinstance(wanted.model, SymbolicModel):
+        return None
+    fewer = {"clusters": arch.clusters // 2} if arch.clusters > 1 else {"cores": arch.cores // 2}
+    half = arch.model_copy(update=fewer)
+    busy: Counter[int] = Counter()
+    assert made.trace is not None
+    for engine in made.trace.engines:
+        if engine.core is not None:
+            busy[engine.core] = max(busy[engine.core], engine.busy)
+    if len(+busy) <= half.core_count:
+        return None  # no more have work
+    demand, done = made.result.program.demand, made.trace.macs
+    once = min(1, demand.macs / done) if demand and done else 1  # halos are computed several times
+    if busy.total() * once > half.core_count * made.trace.cycles:
+        return None
+    with suppress(CompilerError):
+        return replace(_lent(wanted, half, judge), same=())
+    return None
 
 
 def _moves(made: Best, wanted: Wanted) -> bool:
@@ -365,7 +394,7 @@ def _frugal(wanted: Wanted, judge: Judge) -> Best:
     """The program that takes least local memory at no more than `judge.patience` times the
     cycles of the first."""
     found = _simulate(_compiled(wanted, wanted.options, wanted.arch), wanted, judge)
-    tried = [_simulated_program(found)]
+    tried = [_simulated_program(found, wanted)]
     allowed = wanted.options.stages.judge.patience * found.cycles
     for eighths in SMALLER:
         try:
@@ -373,7 +402,7 @@ def _frugal(wanted: Wanted, judge: Judge) -> Best:
         except CompilerError:
             break
         smaller = _simulate(smaller, wanted, judge)
-        tried.append(_simulated_program(smaller))
+        tried.append(_simulated_program(smaller, wanted))
         if smaller.cycles > allowed:
             break
         found = smaller
@@ -406,9 +435,18 @@ def _simulate(made: Best, wanted: Wanted, judge: Judge) -> Best:
     return replace(made, trace=trace, simulate_s=round(time.perf_counter() - started, 3))
 
 
-def _simulated_program(made: Best) -> SimulatedProgram:
-    size = made.arch.memories.local.size
-    return SimulatedProgram(made.partition, size, made.cycles, made.judged, made.early)
+def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:
+    stages, cores = made.options.stages, made.arch.core_count
+    partition = stages.partition
+    words = {
+        f"on {cores} of {wanted.arch.core_count} cores": cores < wanted.arch.core_count,
+        "layers alone as well": isinstance(partition, Optimal) and partition.alone,
+        "columns left free": not stages.columns.enabled,
+        "groups as simulated": made.judged,
+        "loads of all groups in one plan": made.early,
+    }
+    how = tuple(word for word, meant in words.items() if meant)
+    return SimulatedProgram(made.partition, made.arch.memories.local.size, made.cycles, how)
 
 
 def _score(wanted: Wanted, made: Best) -> float:

@@ -19,7 +19,7 @@ from compiler.api import CompileOptions, compile_model, prepared
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
 from compiler.schedule.fusion.partition import Unfused
-from compiler.search.best_program import Best, Wanted, best_program
+from compiler.search.best_program import Best, Wanted, alternatives, best_program
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth
 from simmodel.execute import execute
@@ -165,6 +165,29 @@ def test_one_slot_wins_where_memory_is_small_and_far() -> None:
     assert {buffer.slots for buffer in buffers} == {1}
     tried = [trial for trials in found.result.trials.values() for trial in trials]
     assert {ESTIMATED, "1 slot"} <= {trial.what for trial in tried}
+
+
+def test_two_cores_leave_to_one_what_they_do_no_quicker() -> None:
+    """Halos of small maps are half of the work of two cores."""
+    net = Net(quantized=True)
+    x, kernel = net.input(1, 3, 37, 29), net.weight(13, 3, 3, 3)
+    x = net.op("Relu", net.op("Conv", x, kernel, pads=[1, 0, 2, 1], strides=[2, 1]))
+    y = net.op("Conv", x, net.weight(13, 13, 3, 3), pads=[2] * 4, dilations=[2, 2])
+    y = net.op("LeakyRelu", y)
+    z = net.op("Add", net.op("Conv", y, net.weight(13, 1, 3, 3), pads=[1] * 4, group=13), y)
+    z = net.op("MaxPool", net.op("Concat", z, x, axis=1), kernel_shape=[3, 3], strides=[2, 2])
+    model = net.model(net.op("GlobalAveragePool", net.op("Mul", z, net.op("Sigmoid", z))))
+    arch = machine(
+        types=("int8", "fp32"), cores=2, local={"size": 1 << 17, "banks": 8}, latency=100
+    )
+    arch, stages = changed(arch, "vector", lanes=32), stages_for(1)
+    options = CompileOptions("int8", stages=stages)
+    wanted = Wanted(prepared(model, "net"), arch, options, alternatives(1, stages))
+    found = best_program(wanted, traced)
+    assert "on 1 of 2 cores" in found.tried[-1].how
+    assert found.cycles == found.tried[-1].cycles < min(each.cycles for each in found.tried[:-1])
+    alone = best_program(replace(wanted, arch=arch.model_copy(update={"cores": 1})), traced)
+    assert found.result.program.cores == alone.result.program.cores
 
 
 def test_effort_0_asks_no_judge_and_more_effort_asks_more() -> None:

@@ -456,7 +456,7 @@ def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
             ["line 2: t4 at 100: must be a multiple of 64 B"],
         ),
         (f"tree net\nhome t4 local at {1 << 30}\nstep\n layer t4\nstep\n layer t8\n layer t12\n",
-         [f"line 2: t4: 10368 B are not free in local memory at {1 << 30}"]),
+         [f"line 2: t4: 10368 B are not free in local memory at {1 << 30}, of 262144"]),
         (
             "tree net\nstep\n core\n slots 2\n slots 3\n layer t4: residnet\nstep\n core\n"
             " layer t8: for h 4, for w 4\nstep\n layer t12: resident; resident\n",

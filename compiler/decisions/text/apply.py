@@ -116,6 +116,7 @@ def _put(
         said = f"{home.tensor} cannot stay on chip: these steps cannot be cut alike"
     elif not places:
         where = "anywhere" if home.address is None else f"at {home.address}"
+        where += f", of {memory.size}"
         said = f"{home.tensor}: {min(sizes)} B are not free in {home.memory} memory {where}"
     else:
         best = places[0] if len(places) == 1 else table.best(places)
