@@ -125,7 +125,7 @@ def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachin
 
 def _fastest(found: Sequence[ComparedMachine], guessed: EstimateError | None) -> Iterator[str]:
     first = found[0]
-    said = "" if guessed is None else f" as estimated ({guessed.percent} when run)"
+    said = "" if guessed is None else f" as estimated ({guessed.percent})"
     if len(first.best) == 1:
         ((network, row),) = first.best.items()
         ran = estimated.run_figures(row)

@@ -84,8 +84,9 @@ class EstimateError:
 
     @property
     def percent(self) -> str:
-        """Of a time, beside it: `-9 to +31 %`."""
-        return f"{' to '.join(dict.fromkeys(f'{100 * (end - 1):+.0f}' for end in self.time))} %"
+        """Of a time, beside it: `-9 to +31 % when run`."""
+        ends = " to ".join(dict.fromkeys(f"{100 * (end - 1):+.0f}" for end in self.time))
+        return f"{ends} % {'on shipped machines' if self == EstimateError() else 'when run'}"
 
     @property
     def sentence(self) -> str:
