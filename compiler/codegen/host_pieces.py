@@ -3,14 +3,13 @@
     call for rows 0..55       rows 56..111      rows 112..167        on the host
                               tiles 0..2        tiles 3..5 ..        on the core that reads them
 
-Each piece costs another call, so there are about as many as balance that with what the first of
-them makes cores wait: the square root of a call's work over its latency.
+Each piece costs another call, so they are cut where the last tile is expected to end soonest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.cost.overlap import host_cycles
@@ -65,15 +64,43 @@ def pieces_of(code: OffChip, number: int) -> HostPieces | None:
     # Pieces are rows of all that lies behind them, and the only reader goes along these.
     axis = next((a for a in order_of(made.shape, made.storage.strides) if made.shape[a] > 1), 0)
     ends = _tile_ends(reader.plan, made.name, axis)
-    latency = max(1, code.arch.host.latency.cycles(code.arch.clock))
-    work = host_cycles(node, code.graph.tensors, code.arch) - latency
-    count = min(len(ends), round(math.sqrt(work / latency)))
-    tiles = [len(ends) * piece // count for piece in range(count)]
-    tiles = [tile for tile in tiles if not tile or ends[tile] > ends[tile - 1]]
+    latency = code.arch.host.latency.cycles(code.arch.clock)
+    work, rows = host_cycles(node, code.graph.tensors, code.arch) - latency, made.shape[axis]
+    each = round(reader.plan.schedule.estimate.total / max(1, len(ends)))
+    tiles = first_tiles([end * work // rows for end in ends], latency, each)
+    tiles = tuple(tile for tile in tiles if not tile or ends[tile] > ends[tile - 1])
     if len(tiles) < 2:
         return None
     behind = (*(ends[tile - 1] for tile in tiles[1:]), made.shape[axis])
-    return HostPieces(made.name, axis, behind, tuple(tiles))
+    return HostPieces(made.name, axis, behind, tiles)
+
+
+def first_tiles(done: Sequence[int], latency: int, each: int) -> tuple[int, ...]:
+    """The first tile of each piece, so that the last tile ends soonest; of equal ways that with
+    most pieces, which leaves most time for what is not seen here: the host shares DRAM.
+
+    Args:
+        done: by tile, cycles of the host until it has made what the tile reads, calls aside.
+        latency: cycles of each call.
+        each: cycles of a tile.
+    """
+    found: tuple[float, tuple[int, ...]] = (math.inf, ())
+    # Tiles in the pieces so far -> when they are over, and the first of each piece.
+    best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
+    for calls in range(1, len(done) + 1):
+        best = {
+            end: min(
+                (max(over, calls * latency + done[end - 1]) + each * (end - begin), (*first, begin))
+                for begin, (over, first) in best.items()
+                if begin < end
+            )
+            for end in range(calls, len(done) + 1)
+        }
+        if calls * latency + done[-1] + each > found[0]:
+            break
+        if best[len(done)][0] <= found[0]:
+            found = best[len(done)]
+    return found[1]
 
 
 def _tile_ends(plan: Plan, tensor: str, axis: int) -> tuple[int, ...]:
