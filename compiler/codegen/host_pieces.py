@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from compiler.cost.overlap import host_cycles
 from compiler.geometry.boxes import Range
@@ -26,25 +27,14 @@ class HostPieces:
     """Pieces of a host call, whose only reader is a loop over tiles of one core."""
 
     tensor: str
-    """What it makes."""
-    axis: int
-    """Along which it is cut."""
-    ends: tuple[int, ...]
-    """Positions behind each piece."""
+    """What it makes, of the shape of its only input."""
+    boxes: tuple[tuple[Range, ...], ...]
     tiles: tuple[int, ...]
     """For each piece, the first tile that reads of it."""
 
-    def box(self, piece: int, shape: tuple[int, ...]) -> tuple[Range, ...]:
-        """The part of the input and of the result, both of `shape`, of a piece."""
-        start = self.ends[piece - 1] if piece else 0
-        spans = [Range(0, extent) for extent in shape]
-        spans[self.axis] = Range(start, self.ends[piece] - start)
-        return tuple(spans)
-
     def barrier(self, piece: int, step: int) -> str:
-        """Behind which a piece of the call that is a `step` is there: the step itself is over with
-        the last."""
-        return f"step{step}" if piece == len(self.ends) - 1 else f"step{step}.{piece}"
+        """What a piece of the call that is a `step` opens: the step is over with the last one."""
+        return f"step{step}" if piece == len(self.boxes) - 1 else f"step{step}.{piece}"
 
     def awaited(self, step: int) -> Mapping[int, str]:
         """Tile -> the barrier of what it is the first to read."""
@@ -53,26 +43,40 @@ class HostPieces:
 
 def pieces_of(code: OffChip, number: int) -> HostPieces | None:
     """The pieces of the host call that is step `number`; None: it stays whole."""
-    node = code.steps[number]
+    node, tensors = code.steps[number], code.graph.tensors
     if not isinstance(node, HostNode) or not node.of_boxes or code.graph.registers:
         return None
-    made = code.graph.tensors[node.outputs[0]]
-    step = next((n for n in code.users[made.storage.buffer] if n != number), None)
-    reader = None if step is None else code.steps[step]
-    if len(code.users[made.storage.buffer]) != 2 or not isinstance(reader, PlacedGroup):
+    made = tensors[node.outputs[0]]
+    readers = [code.steps[n] for n in code.users[made.storage.buffer] if n != number]
+    if len(readers) != 1 or not isinstance(reader := readers[0], PlacedGroup):
         return None
-    # Pieces are rows of all that lies behind them, and the only reader goes along these.
+    # Pieces are rows of all that lies behind them, and the reader goes along these.
     axis = next((a for a in order_of(made.shape, made.storage.strides) if made.shape[a] > 1), 0)
-    ends = _tile_ends(reader.plan, made.name, axis)
+    ends, rows = _tile_ends(reader.plan, made.name, axis), made.shape[axis]
     latency = code.arch.host.latency.cycles(code.arch.clock)
-    work, rows = host_cycles(node, code.graph.tensors, code.arch) - latency, made.shape[axis]
+    work = host_cycles(node, tensors, code.arch) - latency
     each = round(reader.plan.schedule.estimate.total / max(1, len(ends)))
     tiles = first_tiles([end * work // rows for end in ends], latency, each)
     tiles = tuple(tile for tile in tiles if not tile or ends[tile] > ends[tile - 1])
     if len(tiles) < 2:
         return None
-    behind = (*(ends[tile - 1] for tile in tiles[1:]), made.shape[axis])
-    return HostPieces(made.name, axis, behind, tiles)
+    whole = [Range(0, extent) for extent in made.shape]
+    cuts = pairwise((0, *(ends[tile - 1] for tile in tiles[1:]), rows))
+    spans = (Range(start, end - start) for start, end in cuts)
+    boxes = tuple((*whole[:axis], span, *whole[axis + 1 :]) for span in spans)
+    return HostPieces(made.name, boxes, tiles)
+
+
+def _tile_ends(plan: Plan, tensor: str, axis: int) -> list[int]:
+    """Positions behind what each tile of a group reads of a tensor, where the core that calls the
+    host loads it tile by tile along `axis`; else none."""
+    schedule, walked = plan.schedule, plan.walked
+    if len(schedule.loops) != 1 or [*schedule.cores] != [0] or tensor not in plan.held:
+        return []
+    windows = walked[0].holds[tensor]
+    ends = [sum(box[axis]) for box in windows.boxes if box is not None]
+    moving = [each for each, _ in windows.moving] == [axis]
+    return ends if moving and len(ends) == walked[0].count else []
 
 
 def first_tiles(done: Sequence[int], latency: int, each: int) -> tuple[int, ...]:
@@ -103,23 +107,10 @@ def first_tiles(done: Sequence[int], latency: int, each: int) -> tuple[int, ...]
     return found[1]
 
 
-def _tile_ends(plan: Plan, tensor: str, axis: int) -> tuple[int, ...]:
-    """Positions behind what each tile of a group reads of a tensor, where one core loads it tile by
-    tile along `axis`."""
-    schedule, held = plan.schedule, plan.held.get(tensor)
-    if len(schedule.loops) != 1 or [*schedule.cores] != [0] or held is None:
-        return ()
-    windows = plan.walked[0].holds[tensor]
-    boxes = [box for box in windows.boxes if box is not None]
-    if [moving for moving, _ in windows.moving] != [axis] or len(boxes) < plan.walked[0].count:
-        return ()
-    return tuple(sum(box[axis]) for box in boxes)
-
-
 def called_in_time(items: Iterable[Item]) -> Iterator[Item]:
-    """`items` of the core that issues calls of the host, where each piece of a call behind the
-    second comes when the one before it is awaited: in the short queue of the host it would keep
-    the front end from what reads the first."""
+    """`items` of a core, where each piece of a call of the host behind the second comes when the
+    one before it is awaited: in the host's short queue it would keep the front end from what reads
+    the first."""
     held: list[Item] = []
     origin, calls = -1, 0
     for item in items:
@@ -133,8 +124,7 @@ def called_in_time(items: Iterable[Item]) -> Iterator[Item]:
                 continue
         elif isinstance(item, Await):
             named = [isinstance(h, Arrive) and h.barrier == item.barrier for h in held]
-            # With the call behind it.
-            count = named.index(True) + 2 if any(named) else 0
+            count = named.index(True) + 2 if any(named) else 0  # with the call behind it
             yield from held[:count]
             held = held[count:]
         yield item

@@ -174,7 +174,7 @@ class ProgramCode(OffChip):
     def port(self, name: str) -> Port:
         """The tensor `name` as the model's user sees it, where it lies in memory."""
         tensor = self.graph.tensors[name]
-        operand = self._far_operand(tensor, None, self.inferences - 1)
+        operand = self._far_operand(tensor, self.inferences - 1)
         if name in self.graph.codes:
             scale, zero = self.graph.codes[name]
             operand = replace(operand, scale=scale, zero=zero)
@@ -213,8 +213,8 @@ class ProgramCode(OffChip):
         plan, names, (inference, index) = step.plan, self.names, divmod(number, len(self.steps))
         follows, cores = self.following[index], plan.schedule.cores
         key, site = self._site(number, step)
-        origins = []
-        for layer in plan.schedule.group.layers:
+        origins, layers = [], plan.schedule.group.layers
+        for layer in layers:
             first = len(self.origins)
             self.origins.extend(Origin(nest.origin, number, nest.kind) for nest in layer.nests)
             origins.append(tuple(range(first, len(self.origins))))
@@ -227,8 +227,7 @@ class ProgramCode(OffChip):
             )
             for cluster in range(self.arch.clusters)
         ]  # fmt: skip
-        nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
-        named = {nest.tensor: nest.origin for nest in nests}
+        named = {nest.tensor: nest.origin for layer in layers for nest in layer.nests}
 
         def waits_for_steps(made: EmittedGroup) -> bool:
             """Whether shared loads depend on the steps around."""
@@ -237,7 +236,6 @@ class ProgramCode(OffChip):
         def code() -> StepCode:
             return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
 
-        # What waits for pieces of a host call is as these are cut.
         known = None if pieces else self.emitted.kept.get((key, share))
         if known is None:
             before, packs = (len(names.works), len(names.offers)), self.packs[index]
@@ -524,14 +522,10 @@ class ProgramCode(OffChip):
 
     def _pieces_read(self, number: int, plan: Plan) -> dict[str, Mapping[int, str]]:
         """By tensor that the host makes in pieces for a step: tile -> the barrier of what it is the
-        first to read."""
-        found, tensors = {}, plan.schedule.group.tensors
-        for name in plan.held:
-            for step in self._steps_before(number, tensors[name].storage.buffer):
-                pieces = self._host_pieces[step % len(self.steps)]
-                if pieces is not None and pieces.tensor == name:
-                    found[name] = pieces.awaited(step)
-        return found
+        first to read; trees with such waits are of this program alone."""
+        first = number - number % len(self.steps)
+        made = ((first + n, pieces) for n, pieces in enumerate(self._host_pieces) if pieces)
+        return {p.tensor: p.awaited(step) for step, p in made if p.tensor in plan.held}
 
     @cached_property
     def _host_pieces(self) -> list[HostPieces | None]:
@@ -547,34 +541,29 @@ class ProgramCode(OffChip):
         inference, index = divmod(number, len(self.steps))
         reads, writes = (frozenset(t.storage.buffer for t in end if t.data is None) for end in ends)
         pieces = self._host_pieces[index]
-        payload, count = node.payload, 1
-        if pieces is not None:
-            payload, count = node.of_boxes, len(pieces.ends)
+        payload = node.of_boxes if pieces else node.payload
         if payload not in self.payloads:  # an inference before this one made the same call
             self.payloads.append(payload)
-        for piece in range(count):
-            boxes = [
-                tuple(
-                    self._far_operand(t, pieces and pieces.box(piece, t.shape), inference)
-                    for t in end
-                )
-                for end in ends
-            ]
+        boxes = pieces.boxes if pieces else (None,)
+        for piece, box in enumerate(boxes):
+            inputs, outputs = (
+                tuple(self._far_operand(tensor, inference, box) for tensor in end) for end in ends
+            )
             call = HostCall(
-                payload=self.payloads.index(payload), inputs=boxes[0], outputs=boxes[1],
-                operations=node.operations // count, origin=origin,
+                payload=self.payloads.index(payload), inputs=inputs, outputs=outputs,
+                operations=node.operations // len(boxes), origin=origin,
             )  # fmt: skip
             items: tuple[Item, ...] = (call,)
-            if pieces is not None and piece < count - 1:
+            if pieces and piece < len(boxes) - 1:
                 barrier = pieces.barrier(piece, number)
                 items = (call, Arrive(engine=HOST, barrier=barrier, origin=origin))
                 self.barriers[barrier] = 1
             yield EngineStep(HOST, items, origin=origin, reads=reads, writes=writes)
 
     def _far_operand(
-        self, tensor: Tensor, box: tuple[Range, ...] | None, inference: int
+        self, tensor: Tensor, inference: int, box: tuple[Range, ...] | None = None
     ) -> Operand:
-        """A box of a tensor, or all of it, where it lies for the first cluster in an inference."""
+        """A tensor, or a box of it, where it lies for the first cluster in an inference."""
         box = box or tuple(Range(0, extent) for extent in tensor.shape)
         return far_operand(tensor, box, self.cluster_addresses({}, 0, inference))
 

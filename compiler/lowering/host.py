@@ -160,7 +160,8 @@ def _of_any_shape(payload: bytes) -> bytes:
     for port in (*model.graph.input, *model.graph.output):
         for dim in port.type.tensor_type.shape.dim:
             dim.Clear()
-    return model.SerializeToString()
+    made: bytes = model.SerializeToString()
+    return made
 
 
 def _ports(
