@@ -141,9 +141,9 @@ def area_row(area: Area) -> Row:
 
 
 def host_calls(program: Program) -> int:
-    """Operators that `program` leaves to the host: its host calls, loops not unrolled."""
+    """Operators that `program` leaves to the host, in one call or in pieces."""
     every = (item for stream in program.cores for item, _ in instructions(stream))
-    return sum(isinstance(item, HostCall) for item in every)
+    return len({item.origin for item in every if isinstance(item, HostCall)})
 
 
 def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from compiler.codegen.constants import PackedWeights
@@ -34,8 +35,8 @@ from compiler.target.group_facts import by_part
 from compiler.target.start_sums import FACTORS, LOWEST
 from compiler.tensor_ir.bounds import Box, TileWindow, empty, raw_value
 from simmodel.arch.element_types import is_float
-from simmodel.isa import Copy, Item, Splat, Unary
-from simmodel.isa.region import Address, Operand, Terms, cached_property
+from simmodel.isa import Await, Copy, Item, Splat, Unary
+from simmodel.isa.region import Address, Operand, Terms, cached_property, replace
 from simmodel.program.program import TileKind, TileLoop
 
 
@@ -188,7 +189,7 @@ class GroupEmitter:
         total = len(self.walked.moments)
         name = outer(len(turns) - 1)
         bodies = []
-        for run in self.walked.runs:
+        for run in self._runs:
             counted = ((name, 1),) if run.count > 1 else ()
             last = turns[-1]
             turn = Turn(last.offset * total + run.first, summed(scaled(last.terms, total), counted))
@@ -202,6 +203,16 @@ class GroupEmitter:
             new = first and run.first == 0
             bodies.append(LoopSegment(run.count, tuple(self._tile_nodes(moving, first=new))))
         return SegmentedLoop(name, tuple(bodies))
+
+    @property
+    def _runs(self) -> Iterator[Repeat]:
+        """Runs of tiles; one that waits for a piece of what the host makes is a run by itself."""
+        waiting = [tile for tiles in self.around.pieces.values() for tile in tiles]
+        for run in self.walked.runs:
+            end = run.first + run.count
+            inside = (cut for tile in waiting for cut in (tile, tile + 1) if run.first < cut < end)
+            for first, last in pairwise(sorted({run.first, *inside, end})):
+                yield Repeat(first, last - first)
 
     def _is_constant(self, buffer: str) -> bool:
         key = self.plan.buffers[buffer].key
@@ -369,7 +380,11 @@ class GroupEmitter:
         fill = self._raw_border(name) if region.bordered else 0.0
         copy = Copy(engine=engine, dst=target, src=target, fill=fill)
         (step,) = layer.loads(buffer, tensor, region, copy)
-        return step
+        if (tiles := self.around.pieces.get(name)) is None:
+            return step
+        barrier = tiles.get(moving.run.first)
+        waits = (Await(engine=engine, barrier=barrier, origin=layer.origin),) if barrier else ()
+        return replace(step, items=(*waits, *step.items), waited=True)
 
     def _raw_border(self, name: str) -> float:
         group = self.plan.schedule.group

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler.codegen.constants import PackedWeights, constants_of, packed_by_step
 from compiler.codegen.group import GroupEmitter
+from compiler.codegen.host_pieces import HostPieces, called_in_time, pieces_of
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, instructions, renamed
@@ -173,7 +174,7 @@ class ProgramCode(OffChip):
     def port(self, name: str) -> Port:
         """The tensor `name` as the model's user sees it, where it lies in memory."""
         tensor = self.graph.tensors[name]
-        operand = self._whole_operand(tensor, self.inferences - 1)
+        operand = self._far_operand(tensor, self.inferences - 1)
         if name in self.graph.codes:
             scale, zero = self.graph.codes[name]
             operand = replace(operand, scale=scale, zero=zero)
@@ -203,7 +204,7 @@ class ProgramCode(OffChip):
             if isinstance(step, PlacedGroup):
                 yield self._emit_group(number, step, share, multicast)
             elif step.pick is None:
-                yield StepCode(self, number, [[self._host_call(number, step)]])
+                yield StepCode(self, number, [[*self._host_calls(number, step)]])
 
     def _emit_group(
         self, number: int, step: PlacedGroup, share: ShareLoads,
@@ -212,22 +213,21 @@ class ProgramCode(OffChip):
         plan, names, (inference, index) = step.plan, self.names, divmod(number, len(self.steps))
         follows, cores = self.following[index], plan.schedule.cores
         key, site = self._site(number, step)
-        origins = []
-        for layer in plan.schedule.group.layers:
+        origins, layers = [], plan.schedule.group.layers
+        for layer in layers:
             first = len(self.origins)
             self.origins.extend(Origin(nest.origin, number, nest.kind) for nest in layer.nests)
             origins.append(tuple(range(first, len(self.origins))))
-        picks = self._picks(number, plan)
+        picks, pieces = self._picks(number, plan), self._pieces_read(number, plan)
         contexts = [
             EmissionContext(
                 self.arch, self.cluster_addresses(step.places, cluster, inference), names, number,
                 len(plan.schedule.loops), partial(self._steps_before, number), picks,
-                partial(self._lacking, number),
+                partial(self._lacking, number), pieces,
             )
             for cluster in range(self.arch.clusters)
         ]  # fmt: skip
-        nests = (nest for layer in plan.schedule.group.layers for nest in layer.nests)
-        named = {nest.tensor: nest.origin for nest in nests}
+        named = {nest.tensor: nest.origin for layer in layers for nest in layer.nests}
 
         def waits_for_steps(made: EmittedGroup) -> bool:
             """Whether shared loads depend on the steps around."""
@@ -236,7 +236,7 @@ class ProgramCode(OffChip):
         def code() -> StepCode:
             return StepCode(self, number, trees, plan, contexts[0], origins[-1][-1], follows)
 
-        known = self.emitted.kept.get((key, share))
+        known = None if pieces else self.emitted.kept.get((key, share))
         if known is None:
             before, packs = (len(names.works), len(names.offers)), self.packs[index]
             parts, same = CoreParts(plan, packs), dict[Hashable, EmittedGroup]()
@@ -254,7 +254,8 @@ class ProgramCode(OffChip):
             if not waits_for_steps(known):
                 trees = multicast(code()).trees
                 known = EmittedGroup.of(site, trees, names, *before)
-            self.emitted.put((key, share), known)
+            if not pieces:
+                self.emitted.put((key, share), known)
         else:
             trees = known.at(site, names, named)
         alike = self._classes.get(key[0])
@@ -519,29 +520,52 @@ class ProgramCode(OffChip):
                     )
                 )  # fmt: skip
 
-    def _host_call(self, number: int, node: HostNode) -> EngineStep:
+    def _pieces_read(self, number: int, plan: Plan) -> dict[str, Mapping[int, str]]:
+        """By tensor that the host makes in pieces for a step: tile -> the barrier of what it is the
+        first to read; trees with such waits are of this program alone."""
+        first = number - number % len(self.steps)
+        made = ((first + n, pieces) for n, pieces in enumerate(self._host_pieces) if pieces)
+        return {p.tensor: p.awaited(step) for step, p in made if p.tensor in plan.held}
+
+    @cached_property
+    def _host_pieces(self) -> list[HostPieces | None]:
+        return [pieces_of(self, number) for number in range(len(self.steps))]
+
+    def _host_calls(self, number: int, node: HostNode) -> Iterator[EngineStep]:
+        """The call of a step, or one for each of its pieces."""
         origin = len(self.origins)
         self.origins.append(Origin(node.origin, number, node.kind))
         ends = [
             [self.graph.tensors[name] for name in names] for names in (node.inputs, node.outputs)
         ]
-        inference = number // len(self.steps)
-        inputs, outputs = (
-            tuple(self._whole_operand(tensor, inference) for tensor in end) for end in ends
-        )
-        if node.payload not in self.payloads:  # an inference before this one made the same call
-            self.payloads.append(node.payload)
-        call = HostCall(
-            payload=self.payloads.index(node.payload), inputs=inputs, outputs=outputs,
-            operations=node.operations, origin=origin,
-        )  # fmt: skip
+        inference, index = divmod(number, len(self.steps))
         reads, writes = (frozenset(t.storage.buffer for t in end if t.data is None) for end in ends)
-        return EngineStep(HOST, (call,), origin=origin, reads=reads, writes=writes)
+        pieces = self._host_pieces[index]
+        payload = node.of_boxes if pieces else node.payload
+        if payload not in self.payloads:  # an inference before this one made the same call
+            self.payloads.append(payload)
+        boxes = pieces.boxes if pieces else (None,)
+        for piece, box in enumerate(boxes):
+            inputs, outputs = (
+                tuple(self._far_operand(tensor, inference, box) for tensor in end) for end in ends
+            )
+            call = HostCall(
+                payload=self.payloads.index(payload), inputs=inputs, outputs=outputs,
+                operations=node.operations // len(boxes), origin=origin,
+            )  # fmt: skip
+            items: tuple[Item, ...] = (call,)
+            if pieces and piece < len(boxes) - 1:
+                barrier = pieces.barrier(piece, number)
+                items = (call, Arrive(engine=HOST, barrier=barrier, origin=origin))
+                self.barriers[barrier] = 1
+            yield EngineStep(HOST, items, origin=origin, reads=reads, writes=writes)
 
-    def _whole_operand(self, tensor: Tensor, inference: int) -> Operand:
-        """A tensor where it lies for the first cluster in an inference."""
-        whole = tuple(Range(0, extent) for extent in tensor.shape)
-        return far_operand(tensor, whole, self.cluster_addresses({}, 0, inference))
+    def _far_operand(
+        self, tensor: Tensor, inference: int, box: tuple[Range, ...] | None = None
+    ) -> Operand:
+        """A tensor, or a box of it, where it lies for the first cluster in an inference."""
+        box = box or tuple(Range(0, extent) for extent in tensor.shape)
+        return far_operand(tensor, box, self.cluster_addresses({}, 0, inference))
 
     def loop_cycles(self, loop: SegmentedLoop) -> float:
         """Cycles that all turns of a loop over tiles are expected to take; 0 of other loops."""
@@ -564,7 +588,7 @@ class ProgramCode(OffChip):
             if sharing >= Sharing.ALONE:
                 cores = [[renamed(node, first) for node in nodes] for nodes in cores]
             sync = Synchronizer(front_end.sync == "tokens", sharing)
-            streams = tuple(tuple(sync.stream(nodes)) for nodes in cores)
+            streams = tuple(tuple(called_in_time(sync.stream(nodes))) for nodes in cores)
             between = tokens_between(streams)
             counts = max((sync.initial | others for others in between), key=len)
             if len(counts) <= front_end.tokens:

@@ -61,6 +61,9 @@ class EmissionContext:
     """Origin index of the node that picks a tensor of which this group reads the rows."""
     lacking: Callable[[str, int], bool]
     """Whether a core has yet to load a constant that stays for several groups."""
+    pieces: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """By tensor that the host makes in pieces: tile -> the barrier of what it is the first to
+    read."""
 
     def on_array(self, name: str) -> EmissionContext:
         """The same with the array of this name as the `matrix` of the machine."""

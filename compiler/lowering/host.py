@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -30,7 +31,7 @@ from compiler.frontend.reference_types import single_node_model
 from compiler.frontend.rewrite import ARCHGEN, Array, has_body, int_attr, replace_outputs
 from compiler.lowering.expression import written_expression
 from compiler.lowering.node import nest_shape
-from compiler.tensor_ir.nest import HostNode, Nest, NestGraph
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, at
 from compiler.tensor_ir.rewrite import reads_of, writes_of
 from simmodel.arch.dtype import NUMPY, limits
 from simmodel.arch.element_types import MX_BITS
@@ -153,6 +154,16 @@ def payload_of(
     return proto.SerializeToString(), tuple(inputs)
 
 
+def _of_any_shape(payload: bytes) -> bytes:
+    """`payload` with ports of any extents."""
+    model = onnx.load_from_string(payload)
+    for port in (*model.graph.input, *model.graph.output):
+        for dim in port.type.tensor_type.shape.dim:
+            dim.Clear()
+    made: bytes = model.SerializeToString()
+    return made
+
+
 def _ports(
     values: Iterable[ir.Value], *, given: bool
 ) -> tuple[list[onnx.ValueInfoProto], list[NodeProto]]:
@@ -220,7 +231,16 @@ class Fallback:
         outside = read - {buffer_of(n.tensor) for n in nests}
         stop = {name for buffer in outside for name in self.named.get(buffer, ())}
         host = self._call(outputs, stop, (nest.origin, nest.kind, "")) if outputs else None
+        if host is not None and len(nests) == 1 and self._each_by_itself(nest, host):
+            host = replace(host, of_boxes=_of_any_shape(host.payload))
         return None if host is None else (host, nests)
+
+    def _each_by_itself(self, nest: Nest, host: HostNode) -> bool:
+        """Whether each element of the result is made of the one at its place in the only input."""
+        place = tuple(map(at, range(nest.rank)))
+        given = [a for a in nest.reads if self.graph.tensors[a.tensor].elements != 1]
+        ports = nest.elementwise and len(given) == len(host.inputs) == len(host.outputs) == 1
+        return ports and given[0].index == place and given[0].tensor == host.inputs[0]
 
     def _call(
         self, outputs: tuple[str, ...], stop: Iterable[str], said: tuple[str, str, str]

@@ -94,6 +94,17 @@ FEW = 8
 vector engine and much better for copies; unless kernel positions that join them outweigh that."""
 
 
+def host_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
+    """Axes, slowest first, in which the host had better write a product's left operand, as that
+    costs it nothing: channels last, unless they are few and no kernel columns join them."""
+    order, found = order_of(tensor.shape, tensor.storage.strides), roles(head)
+    axis = axis_of(head.operands[0], found.k)
+    few = found.taps and not any(tap.row == found.x for tap in joining(head, arch.matrix))
+    if axis is None or (few and tensor.shape[axis] < FEW):
+        return order
+    return (*(other for other in order if other != axis), axis)
+
+
 def innermost_axes(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
     """Axes of `tensor`, a product's left operand, that the engine walks innermost; none: any."""
     found = roles(head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,7 +12,9 @@ from compiler.errors import UnsupportedModel, at_node
 from compiler.passes import ContractBroken, ensured
 from compiler.target.bind import unsupported
 from compiler.target.call_chains import beside_calls
-from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, Step
+from compiler.target.layout import host_order
+from compiler.target.machine import on_its_array
+from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, Step, dense, row_major
 from compiler.tensor_ir.rewrite import check_nests, reads_of
 from simmodel.arch.record import Arch
 
@@ -59,7 +62,7 @@ class PlaceOnHost:
             return self._move_to_host(graph, arch, once, refusal, reasons)
 
         more = beside_calls(graph, arch, placed, reasons) if self.allowed else {}
-        return placed({**reasons, **more})
+        return _laid_out(placed({**reasons, **more}), arch)
 
     def _move_to_host(
         self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
@@ -106,6 +109,26 @@ class PlaceOnHost:
             reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None
             if reason is not None:
                 raise ContractBroken(f"{at_node(step.origin, step.kind)}: {reason}")
+
+
+def _laid_out(graph: NestGraph, arch: Arch) -> NestGraph:
+    """`graph` with the results of host nodes as the products that read them want them on chip, so
+    that no load moves them element by element."""
+    tensors, shared = dict(graph.tensors), Counter(map(graph.buffer_of, graph.tensors))
+    made = {name for step in graph.steps if isinstance(step, HostNode) for name in step.outputs}
+    for name in sorted(made.difference(graph.outputs)):
+        tensor = tensors[name]
+        if shared[tensor.storage.buffer] > 1 or not tensor.has_strides(row_major(tensor.shape)):
+            continue
+        wanted = {
+            host_order(tensor, step, on_its_array(step, graph.tensors, arch))
+            for step in graph.steps
+            if isinstance(step, Nest) and step.contraction and step.operands[0].tensor == name
+        }
+        if len(wanted) == 1:
+            strides = dense(tensor.shape, wanted.pop())
+            tensors[name] = replace(tensor, storage=replace(tensor.storage, strides=strides))
+    return replace(graph, tensors=tensors)
 
 
 def _before_readers(

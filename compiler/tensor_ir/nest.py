@@ -406,6 +406,8 @@ class HostNode:
     them."""
     otherwise: tuple[Nest, ...] = ()
     """Nests that compute the same, for machines that neither gather nor scatter."""
+    of_boxes: bytes = b""
+    """A payload that makes any box of the result from that of the input; empty: there is none."""
 
 
 Step = Nest | HostNode
