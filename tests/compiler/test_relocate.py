@@ -199,10 +199,10 @@ def test_a_group_that_was_emitted_alone_is_not_emitted_again(
 
 
 def test_what_was_emitted_keeps_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    of, codes = ProgramCode.of, list[Any]()
-    monkeypatch.setattr(ProgramCode, "of", lambda *given: codes.append(of(*given)) or codes[-1])
+    of, codes = ProgramCode.of, dict[int, Any]()
+    monkeypatch.setattr(ProgramCode, "of", lambda *given: codes.setdefault(len(codes), of(*given)))
     made = compile_model(stacked(), NAMED["plain"], CompileOptions(dtype="fp32", stages=STAGES))
-    code = ref(codes.pop())
+    code = ref(codes.pop(0))
     assert made.search and made.search.costs.emitted.kept and code() is None
 
 
