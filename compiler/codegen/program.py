@@ -245,7 +245,7 @@ class ProgramCode(OffChip):
                 around = contexts[core // self.arch.cores]
                 form, here = self._core_site(number, parts, part, around, site)
                 if (other := same.get(form)) is not None:
-                    trees += other.at(here, names, named)
+                    trees += other.at(here, names, named, around.awaited)
                     continue
                 so_far = len(names.works), len(names.offers)
                 trees.append(GroupEmitter(around, plan, packs, origins, follows, part).nodes())
@@ -257,7 +257,7 @@ class ProgramCode(OffChip):
             if not pieces:
                 self.emitted.put((key, share), known)
         else:
-            trees = known.at(site, names, named)
+            trees = known.at(site, names, named, contexts[0].awaited)
         alike = self._classes.get(key[0])
         if alike is None:
             bare, *_ = self._bare.with_names(plan.schedule.group)
@@ -294,7 +294,6 @@ class ProgramCode(OffChip):
         site = GroupSite(
             number, len(self.origins), self.names.number, tensors, buffers, far, places,
             tuple(firsts.get(place, 0) if place else 0 for place in places),
-            partial(self._steps_before, number),
         )  # fmt: skip
         alike = (
             outline, schedule.parts, schedule.loops, schedule.first_core, plan.slots,

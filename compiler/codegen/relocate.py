@@ -61,8 +61,6 @@ class GroupSite:
     """Memory and address of each of `far`; None: all that is touched of it is on chip."""
     firsts: tuple[int, ...]
     """First bytes of `far` in which its tensors lie."""
-    awaited: Callable[[str], Sequence[int]]
-    """Steps before it that write a buffer off chip."""
 
     @property
     def starts(self) -> tuple[tuple[str, int] | None, ...]:
@@ -92,10 +90,13 @@ class EmittedGroup:
         new = _newest(names.works, works), _newest(names.offers, offers)
         return cls(site, trees, names.number - site.variable, *new)
 
-    def at(self, site: GroupSite, names: Names, origins: Mapping[str, str]) -> list[list[Node]]:
-        """The trees of the group at `site`, which is like this one; `origins` are the names of the
-        model's nodes that make its tensors."""
-        moved = _Relocation(self.site, site, self.variables)
+    def at(
+        self, site: GroupSite, names: Names, origins: Mapping[str, str],
+        awaited: Callable[[str], Sequence[int]],
+    ) -> list[list[Node]]:  # fmt: skip
+        """The trees of the group at `site`, which is like this one; `origins`: nodes of the model
+        that make its tensors; `awaited` tells the steps before it that write a buffer off chip."""
+        moved = _Relocation(self.site, site, self.variables, awaited)
         names.number += self.variables
         for (origin, form), work in self.works:
             names.works.setdefault((origin + moved.origins, form), work)
@@ -103,7 +104,7 @@ class EmittedGroup:
             own = site.tensors[self.site.tensors.index(tensor)]
             other = replace(offer, tensor=own, origin=origins[own])
             names.offers.setdefault((own, kernel), other)
-        if replace(self.site, awaited=site.awaited) == site and not self.waits:
+        if self.site == site and not self.waits:
             return [*self.trees]  # the same group in another program
         return [[moved.node(node) for node in tree] for tree in self.trees]
 
@@ -279,13 +280,16 @@ def _read_apart(layer: Layer) -> bool:
 class _Relocation:
     """Everything in the trees of the group at `old` as that of the one at `new`."""
 
-    def __init__(self, old: GroupSite, new: GroupSite, variables: int) -> None:
+    def __init__(
+        self, old: GroupSite, new: GroupSite, variables: int,
+        awaited: Callable[[str], Sequence[int]],
+    ) -> None:  # fmt: skip
         self.origins = new.origin - old.origin
         self._variables = {f"v{old.variable + n}": f"v{new.variable + n}" for n in range(variables)}
         pairs = zip(old.buffers, new.buffers, strict=True)
         self._buffers = {f"{old.step}:{a}": f"{new.step}:{b}" for a, b in pairs}
         self._far = dict(zip(old.far, new.far, strict=True))
-        self._awaited = new.awaited
+        self._awaited = awaited
         ends = zip(old.places, old.firsts, new.places, new.firsts, strict=True)
         places = sorted(
             (*a, b[1] + into - a[1] - out) for a, out, b, into in ends if a is not None and b

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import onnx
@@ -195,6 +196,14 @@ def test_a_group_that_was_emitted_alone_is_not_emitted_again(
         one, other = (replace(each.program, constants=()) for each in (made, again))
         assert print_program(one) == print_program(other)
         assert one == other and made.works == again.works
+
+
+def test_what_was_emitted_keeps_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, codes = ProgramCode.of, dict[int, Any]()
+    monkeypatch.setattr(ProgramCode, "of", lambda *given: codes.setdefault(len(codes), of(*given)))
+    made = compile_model(stacked(), NAMED["plain"], CompileOptions(dtype="fp32", stages=STAGES))
+    code = ref(codes.pop(0))
+    assert made.search and made.search.costs.emitted.kept and code() is None
 
 
 def test_programs_for_one_machine_share_what_layers_take(monkeypatch: pytest.MonkeyPatch) -> None:
