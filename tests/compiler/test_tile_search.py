@@ -208,6 +208,14 @@ def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
         assert floor.total <= schedule.estimate.total
 
 
+def test_a_core_takes_all_weights_that_pass_through_shared_memory() -> None:
+    arch = machine(cores=4, shared={}, copy={"bandwidth": "4 B/cycle"})
+    search, group = GroupCosts(arch, Stages()).search, chain(2, 16, 32)
+    made = [each for each in search.schedules(group) if len(each.parts) == 4]
+    floors = [search.pricer(group).floor(s.parts, s.loops, search.bounds).memory for s in made]
+    assert {*floors} == {2 * 32 * 32 * 9 * 4 / 4} and min(s.estimate.memory for s in made) > 18432
+
+
 def test_each_objective_is_best_at_what_it_asks_for() -> None:
     group = chain(4, 32, 8)
     best: dict[str, Estimate] = {}

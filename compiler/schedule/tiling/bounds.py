@@ -5,11 +5,13 @@ Cheap, so that searches need not price what cannot be better.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from compiler.cost.multicast import Cores
+from compiler.cost.multicast import Cores, MulticastRoute
+from compiler.cost.overlap import copy_rate
 from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
@@ -18,6 +20,7 @@ from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate
+from compiler.target.group_facts import Facts
 from simmodel.arch.base import Latest
 from simmodel.arch.record import Arch
 
@@ -30,7 +33,10 @@ class LowerBounds:
 
     arch: Arch
     slots: int
-    outlines: Outlines = field(default_factory=Outlines)
+    outlines: Outlines
+    facts: Facts
+    way: MulticastRoute | None = None
+    """How loads reach several cores."""
     boxes: dict[tuple[int, Sizes], tuple[float, float]] = field(default_factory=dict)
     """Of layers of one outline and a part of the result, cycles of the matrix and of the vector
     engine."""
@@ -78,8 +84,33 @@ class LowerBounds:
         found = self.least(group, cores, again)
         matrix = max(found.matrix, *arrays.values())
         vector = max(vector, found.vector)
-        total = max(found.total, matrix, vector)
-        return replace(found, total=total, matrix=matrix, vector=vector)
+        memory = max(found.memory, self._weights_arrive(group, walked))
+        total = max(found.total, matrix, vector, memory)
+        return replace(found, total=total, matrix=matrix, vector=vector, memory=memory)
+
+    def _weights_arrive(self, group: Group, walked: TileTrace) -> float:
+        """Cycles of a core's load engine for the weights of its part, where cores pass loads on
+        through shared memory: what others load for it comes by the same engine."""
+        if self.way is None or not self.way.staged:
+            return 0.0
+        rest = {*group.pinned, *group.residents, *group.shared}
+        sizes = defaultdict[str, float](float)
+        for position, layer in enumerate(group.layers):
+            box = walked.share(position, layer.result.name) if layer.product else None
+            if box is not None:
+                right = layer.head.operands[1]
+                axes = enumerate(zip(box, layer.head.shape, strict=False))
+                part = math.prod(own / n for d, ((_, own), n) in axes if right.uses(d))
+                for constant in self.facts.layer(layer).constants:
+                    if constant.key[2] and constant.key[0] not in rest:
+                        sizes[constant.role] += part * constant.loaded
+        return max((size / self._rate(role) for role, size in sizes.items()), default=0.0)
+
+    def _rate(self, role: str) -> float:
+        """Most bytes that a core's engine brings to a memory in a cycle."""
+        ways = [way for way in self.arch.copy_.values() if role in way.to]
+        rates = (copy_rate(self.arch, way, far) for way in ways for far in way.from_)
+        return max(rates, default=math.inf)
 
     def work(self, layer: Layer, sizes: Sizes) -> tuple[float, float]:
         """Cycles of the matrix and of the vector engine for `sizes` of a layer's result in one

@@ -137,7 +137,7 @@ class GroupSearch:
         self.cores = min(self.tiles.cores or count, count)
         self.score: Callable[[Estimate], float] = SCORES[self.tiles.objective]
         self.facts, self.outlines = Facts(self.arch), Outlines()
-        self.bounds = LowerBounds(self.arch, self.slots, self.outlines)
+        self.bounds = LowerBounds(self.arch, self.slots, self.outlines, self.facts, self.way)
         self.transfers: dict[object, Transfer] = {}
         self.moves: dict[object, float] = {}
         self.shares: dict[tuple[Cores, float], MappingCache] = {}
