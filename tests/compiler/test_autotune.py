@@ -97,7 +97,7 @@ def test_products_of_the_last_loads_begin_with_the_first_tile(
     """Loaded as a whole they wait for the last byte; in four tiles that all have a place, as
     nothing is loaded behind them, for the first."""
     net = Net(quantized=True)
-    x = net.input(1, 16, 12, 12)
+    x = net.input(1, 16, 8, 8)
     for _ in range(2):
         x = net.op("Relu", conv(net, x, 64, (3, 3)))
     arch = machine(types=("int8", "fp32"), local={"size": 65536, "banks": 4}, latency=100)

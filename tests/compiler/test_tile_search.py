@@ -389,6 +389,15 @@ def test_pieces_of_a_reduction_are_arrivals() -> None:
         assert each.arrivals == each.tiles * pieces > each.tiles
 
 
+def test_what_the_last_load_brings_is_worked_on_behind_it() -> None:
+    """Six loads of 4 KiB; with tiles of single lines it would seem that one line alone is left."""
+    layer = convolution(2, 1, (0, 0), 1, (64, 96))
+    held = frozenset({layer.inputs[0], layer.result.name})
+    front = MappingCache(machine(), SLOTS, Cores(1)).front(layer, layer.result.shape, held)
+    found = front.make(0)
+    assert found.loops == (TileLoop(1, 16),) and found.load == 6 * (20 + 4096 / 16)
+
+
 def test_vector_work_ends_a_piece_behind_the_products() -> None:
     # Products of 4 pieces end at 100; of the vector work, 10 cycles a piece, one piece is left.
     layer = share(PRODUCT, 0.0, 1)._replace(vector=40.0, tiles=4)

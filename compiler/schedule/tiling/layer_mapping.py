@@ -110,9 +110,8 @@ class MappingCache:
             return ways(first.of(sizes))
 
         own = *alike, sizes, first.cores, self.held_up
-        front = self.shared.get(own)
-        if front is not None:
-            return front
+        if own in self.shared:
+            return self.shared[own]
         if self.known is None:
             front = make(self.arch)
         else:
@@ -152,11 +151,15 @@ class MappingCache:
     def _product_front(self, problem: TilingProblem) -> ParetoFront:
         choice = choices(problem)
         priced, shape = price(problem, choice), choice.shape
-        need, fits = (np.broadcast_to(c, shape).ravel() for c in (priced.need, priced.fits))
-        # Small pieces hold the loads of the layer behind this one up until its last pieces.
-        ahead = self.slots * priced.matrix / np.maximum(priced.arrivals, 1)
-        late = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
-        total = np.broadcast_to(late, shape).ravel()
+        if self.held_up:
+            # Small pieces hold the loads of the layer behind this one up until its last pieces.
+            ahead = self.slots * priced.matrix / priced.arrivals
+            late = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
+        else:  # what the last load brings is worked on behind it: several tiles, if it serves these
+            work = np.maximum(priced.matrix, priced.vector) / priced.arrivals
+            late = np.maximum(priced.total, priced.load + work)
+        ways = late, priced.need, priced.fits
+        total, need, fits = (np.broadcast_to(column, shape).ravel() for column in ways)
         order = np.argsort(np.where(fits, total, np.inf), kind="stable")
         order = order[: int(fits.sum())]
         least = np.minimum.accumulate(need[order])
