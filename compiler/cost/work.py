@@ -54,18 +54,31 @@ def array_work(
         columns, depth: of the product at one kernel position.
         positions: kernel positions, but for those that are in the depth.
     """
-    pixels, count = blocks
+    (pixels, count), more = blocks, 1
     if arch.matrix.granularity != "conv":
-        count, positions = count * positions, 1
+        more, positions = positions, 1
     if arch.matrix.granularity == "tile":
         deep, wide = tile_limits(arch.matrix, dtype)
-        count = count * -(-depth // deep) * -(-columns // wide)
+        count, more = count * -(-columns // wide), more * -(-depth // deep)
         depth, columns = np.minimum(depth, deep), np.minimum(columns, wide)
     extents, kind = (pixels, columns, depth, positions), product_type(dtype)
     alone, inner = (
         product_cycles(arch.matrix, kind, *extents, behind=behind) for behind in (False, True)
     )
-    return ArrayWork(count, extents, count * (inner + product_startup(arch)), alone - inner)
+    # Sums are written once, and read and written again by all products behind the first.
+    again = np.maximum(inner, _sums_cycles(arch, pixels * columns) if np.any(more > 1) else 0)
+    cycles = inner + (more - 1) * again + more * product_startup(arch)
+    return ArrayWork(count * more, extents, count * cycles, alone - inner)
+
+
+def _sums_cycles(arch: Arch, sums: Any) -> Any:
+    """Cycles in which the memory of so many sums, each of 4 bytes, reads and writes them."""
+    memory, size = arch.memories.on_chip()[arch.matrix.output], 4 * sums
+    banks: Any = memory.banks
+    if memory.mapping == "blocked":
+        banks = np.clip(np.ceil(size / memory.bank_size), 1, banks)
+    read, write = (size / (memory.port_bytes(way) * banks) for way in (False, True))
+    return np.ceil(np.maximum(read, write) if memory.split_ports else read + write)
 
 
 def least_product_cycles(arch: Arch, dtype: str, pixels: int, columns: int, depth: int) -> int:
