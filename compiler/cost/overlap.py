@@ -50,12 +50,6 @@ def startup_bytes(arch: Arch, engine: CopyEngine, far: str = "") -> float:
     return sustained_rate(arch, engine, far) * begin
 
 
-def joins(row: Any, size: Any, most: float) -> Any:
-    """Whether one load should bring a constant of `size` bytes behind a `row` of others: either is
-    loaded in less than the time in which a load begins, that of `most` bytes."""
-    return np.minimum(row, size) <= most
-
-
 def far_latency(arch: Arch, far: str) -> int:
     """Cycles from a request to the first byte of a memory off chip or of shared memory."""
     shared = arch.memories.shared

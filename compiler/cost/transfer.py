@@ -169,13 +169,11 @@ class Path:
         space = ahead.elements * each
         return Transfer(times * once + np.maximum(own, moved / rate), moved, space)
 
-    def run(self, size: Any, *, joined: Any = False) -> Transfer:
-        """`size` contiguous bytes; `joined`: behind others, which one transfer brings with them."""
-        return self._timed(size, size, 1, 1, size, joined)
+    def run(self, size: Any) -> Transfer:
+        """`size` contiguous bytes."""
+        return self._timed(size, size, 1, 1, size)
 
-    def _timed(
-        self, size: Any, run: Any, pieces: Any, times: Any, space: Any, joined: Any = False
-    ) -> Transfer:
+    def _timed(self, size: Any, run: Any, pieces: Any, times: Any, space: Any) -> Transfer:
         """`size` bytes in runs of `run` bytes in far memory."""
         arch, engine = self.arch, self.engine
         rate = far_rate(arch, self.far, self.cores, store=self.store)
@@ -187,7 +185,7 @@ class Path:
         own = np.maximum(own, times * least_cycles(engine, requests / times, arch.clock))
         own = np.where(np.greater(times, 1), times * np.ceil(own / times), own)  # whole, each
         moved = far_load(arch, size, run, self.far, store=self.store)
-        once = np.where(joined, 0, engine.startup.cycles(arch.clock) + latency + self.hops)
+        once = engine.startup.cycles(arch.clock) + latency + self.hops
         alone = Transfer(times * once + np.maximum(own, moved / rate), moved, space)
         return self._multicast_transfer(alone, once, own, moved / rate, times)
 

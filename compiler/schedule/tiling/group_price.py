@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
-from compiler.cost.overlap import joins, startup_bytes
 from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.cuts import axes_without_halo, channels_of, telling, tiled_channels
 from compiler.geometry.tile_trace import (
@@ -549,18 +548,15 @@ class _Candidate:
         own = self.own[position] if stays else ()
         key = position, cores, own
         if key not in pricer.arrivals:
-            cycles, moved, row = dict[int, float](), 0.0, dict[int, int]()
+            cycles, moved = dict[int, float](), 0.0
             cuts = cores.for_rank(len(pricer.group.layers[position].result.shape)).cuts
             for constant in (*own, *pricer.pinned.get(position, ())):
                 parts = (n for d, n in enumerate(cuts) if d in constant.follows)
                 alike = cores.count // math.prod(parts)
                 way = Path.load(arch, cores, arch.constants, constant.role, alike)
-                engine, most = id(way.engine), startup_bytes(arch, way.engine)
-                joined = engine in row and bool(joins(row[engine], constant.loaded, most))
-                row[engine] = joined * row.get(engine, 0) + constant.loaded
-                asked = constant.loaded, constant.role, alike, joined
+                asked, engine = (constant.loaded, constant.role, alike), id(way.engine)
                 if asked not in pricer.transfers:
-                    pricer.transfers[asked] = way.run(constant.loaded, joined=joined)
+                    pricer.transfers[asked] = way.run(constant.loaded)
                 once = pricer.transfers[asked]
                 cycles[engine] = cycles.get(engine, 0.0) + float(once.busy)
                 moved += cores.count * float(once.bytes)

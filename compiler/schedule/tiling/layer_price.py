@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.cost.multicast import EARLY
-from compiler.cost.overlap import joins, pipelined, resting, startup_bytes
+from compiler.cost.overlap import pipelined, resting
 from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, passed_on, traffic
 from compiler.cost.work import array_work, least_product_cycles
 from compiler.geometry.boxes import keys_of
@@ -270,7 +270,7 @@ class _Candidates:
         """What the product and its tail load, and the store of the result."""
         problem, tensors, matrix = self.problem, self.layer.tensors, self.arch.matrix
         left, right = self.head.operands[:2]
-        array, row = problem.on_array, dict[str, Any]()  # bytes of constants loaded once, by memory
+        array = problem.on_array
         if problem.loads_input:
             count, around = self.left
             alike, early = problem.alike(left, True, around), self._is_early(count)
@@ -283,10 +283,7 @@ class _Candidates:
             alike, early = problem.alike(right, around, True), self._is_early(count)
             way = problem.load(right.tensor, matrix.weights if array else "local", alike, early)
             constant = problem.weight.data is not None
-            once = self._transfer(right, way)
-            if constant:
-                row[way.near] = np.where(count == 1, once.near, 0)
-            yield RepeatedTransfer(way, count, once, constant)
+            yield RepeatedTransfer(way, count, self._transfer(right, way), constant)
         for access in problem.others:
             # Whether tiles of other rows need other parts of it.
             rows = (d for d in range(self.head.rank) if d != self.found.col)
@@ -298,13 +295,7 @@ class _Candidates:
             count = self.tiles if follows else self._operand_loads(("cols",), "rows")[0]
             count = np.where(before, 1, count)
             constant = tensors[access.tensor].data is not None
-            once = self._transfer(access, way, before)
-            if constant:
-                most, there = startup_bytes(self.arch, way.engine), row.get(near, 0)
-                joined = (count == 1) & (there > 0) & joins(there, once.near, most)
-                once = self._transfer(access, way, before, joined=joined)
-                row[near] = np.where(count == 1, joined * there + once.near, there)
-            yield RepeatedTransfer(way, count, once, constant)
+            yield RepeatedTransfer(way, count, self._transfer(access, way, before), constant)
         if problem.stores:
             way = problem.store()
             yield RepeatedTransfer(way, self.tiles, way.box(self.layer.result, self.sizes))
@@ -319,16 +310,14 @@ class _Candidates:
         more = self.choice.early & (name not in problem.shared)
         return np.where(more, max(EARLY, problem.slots), problem.slots)
 
-    def _transfer(
-        self, access: Access, way: Path, before: Any = np.False_, *, joined: Any = False
-    ) -> Transfer:
-        """One load of what `access` reads in a tile, or in all of them `before` the loops, `joined`
-        to another; constants lie in DRAM as they are loaded."""
+    def _transfer(self, access: Access, way: Path, before: Any = np.False_) -> Transfer:
+        """One load of what `access` reads in a tile, or in all of them `before` the loops;
+        constants lie in DRAM as they are loaded."""
         tensor, sizes = self.layer.tensors[access.tensor], read_extents(access, self._size)
         if tensor.data is None:
             return way.box(tensor, sizes)
         size = loaded_of(tensor, sizes)
-        return way.run(np.where(before, self.problem.part_bytes(access), size), joined=joined)
+        return way.run(np.where(before, self.problem.part_bytes(access), size))
 
     def _loaded_before_loops(self, access: Access) -> Any:
         """Whether all that `access` reads is loaded before the loops."""
