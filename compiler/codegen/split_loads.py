@@ -171,7 +171,7 @@ def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
 
 def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
     """`nodes` with loads side by side at both ends as one, where either takes longer to begin than
-    to move its bytes."""
+    to move its bytes; what uses the first one before the second does not wait for much longer."""
     found: list[Node] = []
     last: dict[str, int] = {}
     for node in nodes:
@@ -179,9 +179,11 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
         before = found[place] if place >= 0 else None
         if isinstance(before, EngineStep) and isinstance(node, EngineStep):
             one = _one_load(before, node, arch)
-            if one is not None and not touched(found[place + 1 :], one.uses[0]):
-                found[place] = one
-                continue
+            if one is not None:
+                apart = one if _long(one, arch) else node  # what nothing between may touch
+                if not touched(found[place + 1 :], apart.uses[0]):
+                    found[place] = one
+                    continue
         last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
         found.append(node)
     return found
@@ -201,6 +203,13 @@ def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None
     if min(size, more) > most or (size + more) % first.dst.itemsize:
         return None
     return _piece(one, first, 0, size + more)
+
+
+def _long(load: EngineStep, arch: Arch) -> bool:
+    """Whether a load takes longer to move its bytes than to begin."""
+    (copy,), (use,) = load.items, load.uses
+    assert isinstance(copy, Copy)
+    return use.high - use.low > startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:

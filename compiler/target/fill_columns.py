@@ -156,7 +156,7 @@ def _cycles(nest: Nest, kernel: Tensor, tensors: dict[str, Tensor], arch: Arch) 
     stored, *turned = few_channels(source, nest, arch)
     array = min(
         max(
-            array_work(arch, kind, blocks, columns, each.depth, each.steps).cycles,
+            float(array_work(arch, kind, blocks, columns, each.depth, each.steps).cycles),
             each.load if each.load > stored.load else 0.0,
         )
         for each in ([stored, *turned] if deep < FEW or not turned else turned)
