@@ -171,26 +171,26 @@ def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
 
 def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
     """`nodes` with loads side by side at both ends as one, where either takes longer to begin than
-    to move its bytes; what uses the first one before the second does not wait for much longer."""
+    to move its bytes."""
     found: list[Node] = []
     last: dict[str, int] = {}
     for node in nodes:
         place = last.get(node.engine, -1) if isinstance(node, EngineStep) else -1
         before = found[place] if place >= 0 else None
         if isinstance(before, EngineStep) and isinstance(node, EngineStep):
-            one = _one_load(before, node, arch)
+            one = _one_load(before, node, found[place + 1 :], arch)
             if one is not None:
-                apart = one if _long(one, arch) else node  # what nothing between may touch
-                if not touched(found[place + 1 :], apart.uses[0]):
-                    found[place] = one
-                    continue
+                found[place] = one
+                continue
         last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
         found.append(node)
     return found
 
 
-def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None:
-    """Two loads as one; None where they are not to be joined."""
+def _one_load(
+    one: EngineStep, two: EngineStep, between: Sequence[Node], arch: Arch
+) -> EngineStep | None:
+    """Two loads as one, ahead of what is `between` them; None where they are not to be joined."""
     second = _contiguous_constant_load(two, arch)
     first = None if second is None else _contiguous_constant_load(one, arch)
     if first is None or second is None:
@@ -202,14 +202,10 @@ def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None
     most = startup_bytes(arch, arch.copy_[first.engine], first.src.memory)
     if min(size, more) > most or (size + more) % first.dst.itemsize:
         return None
-    return _piece(one, first, 0, size + more)
-
-
-def _long(load: EngineStep, arch: Arch) -> bool:
-    """Whether a load takes longer to move its bytes than to begin."""
-    (copy,), (use,) = load.items, load.uses
-    assert isinstance(copy, Copy)
-    return use.high - use.low > startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
+    both = _piece(one, first, 0, size + more)
+    # What uses the first load waits no longer for the second than a load takes to begin.
+    moved = two if size + more <= most else both
+    return None if touched(between, moved.uses[0]) else both
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:

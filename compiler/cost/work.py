@@ -72,11 +72,10 @@ def array_work(
 
 
 def _sums_cycles(arch: Arch, sums: Any) -> Any:
-    """Cycles in which the memory of so many sums, each of 4 bytes, reads and writes them."""
+    """Cycles in which the memory of so many sums, each of 4 bytes, reads and writes them all."""
     memory, size = arch.memories.on_chip()[arch.matrix.output], 4 * sums
-    banks: Any = memory.banks
-    if memory.mapping == "blocked":
-        banks = np.clip(np.ceil(size / memory.bank_size), 1, banks)
+    apart = np.ceil(size / memory.bank_size) if memory.mapping == "blocked" else memory.banks
+    banks = np.clip(apart, 1, memory.banks)
     read, write = (size / (memory.port_bytes(way) * banks) for way in (False, True))
     return np.ceil(np.maximum(read, write) if memory.split_ports else read + write)
 

@@ -151,8 +151,7 @@ def _cycles(nest: Nest, kernel: Tensor, tensors: dict[str, Tensor], arch: Arch) 
     kind, way = rate_type(nest, around, arch), on_array(nest, around, arch)
     pixels, columns, deep, *_ = product_extents(nest)
     source = tensors[nest.operands[0].tensor]
-    most = min(pixels, arch.matrix.max_pixels or pixels)
-    blocks = most, -(-pixels // most)
+    blocks = (most := min(pixels, arch.matrix.max_pixels or pixels)), -(-pixels // most)
     stored, *turned = few_channels(source, nest, arch)
     array = min(
         max(

@@ -169,10 +169,9 @@ def test_pixels_stand_side_by_side_on_free_columns(case: str, grain: str) -> Non
 @pytest.mark.parametrize(("ports", "again"), [(1, 2 * 96), (2, 96)])
 def test_sums_pass_one_port_twice_where_products_add_to_them(ports: int, again: int) -> None:
     """Eight products of 96 pixels, whose memory moves all sums of one pixel in a cycle."""
-    systolic = SYSTOLIC | {"rows": 16, "cols": 16, "granularity": "tile"}
-    arch = machine(types=("fp16",), accumulators=1 << 16, matrix=systolic)
-    arch = changed(arch, "memories.accumulators", ports=ports)
-    assert array_work(arch, "fp16", (96, 1), 16, 128).cycles == 96 + 7 * again
+    made = machine(accumulators=1 << 16, matrix=SYSTOLIC | {"granularity": "tile"})
+    arch = changed(made, "memories.accumulators", ports=ports, bank_width=8)
+    assert array_work(arch, "fp16", (96, 1), 4, 64).cycles == 96 + 7 * again
 
 
 @settings(max_examples=20)
