@@ -65,14 +65,13 @@ def array_work(
     alone, inner = (
         product_cycles(arch.matrix, kind, *extents, behind=behind) for behind in (False, True)
     )
-    # Sums are written once, and read and written again by all products behind the first.
     again = np.maximum(inner, _sums_cycles(arch, pixels * columns) if np.any(more > 1) else 0)
     cycles = inner + (more - 1) * again + more * product_startup(arch)
     return ArrayWork(count * more, extents, count * cycles, alone - inner)
 
 
 def _sums_cycles(arch: Arch, sums: Any) -> Any:
-    """Cycles in which the memory of so many sums, each of 4 bytes, reads and writes them all."""
+    """Cycles in which memory reads and writes so many sums of 4 bytes, which a product adds to."""
     memory, size = arch.memories.on_chip()[arch.matrix.output], 4 * sums
     apart = np.ceil(size / memory.bank_size) if memory.mapping == "blocked" else memory.banks
     banks = np.clip(apart, 1, memory.banks)
