@@ -178,8 +178,8 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
         place = last.get(node.engine, -1) if isinstance(node, EngineStep) else -1
         before = found[place] if place >= 0 else None
         if isinstance(before, EngineStep) and isinstance(node, EngineStep):
-            one = _one_load(before, node, arch)
-            if one is not None and not touched(found[place + 1 :], one.uses[0]):
+            one = _one_load(before, node, found[place + 1 :], arch)
+            if one is not None:
                 found[place] = one
                 continue
         last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
@@ -187,8 +187,10 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
     return found
 
 
-def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None:
-    """Two loads as one; None where they are not to be joined."""
+def _one_load(
+    one: EngineStep, two: EngineStep, between: Sequence[Node], arch: Arch
+) -> EngineStep | None:
+    """Two loads as one, ahead of what is `between` them; None where they are not to be joined."""
     second = _contiguous_constant_load(two, arch)
     first = None if second is None else _contiguous_constant_load(one, arch)
     if first is None or second is None:
@@ -200,7 +202,10 @@ def _one_load(one: EngineStep, two: EngineStep, arch: Arch) -> EngineStep | None
     most = startup_bytes(arch, arch.copy_[first.engine], first.src.memory)
     if min(size, more) > most or (size + more) % first.dst.itemsize:
         return None
-    return _piece(one, first, 0, size + more)
+    both = _piece(one, first, 0, size + more)
+    # What uses the first load waits no longer for the second than a load takes to begin.
+    moved = two if size + more <= most else both
+    return None if touched(between, moved.uses[0]) else both
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:

@@ -54,18 +54,29 @@ def array_work(
         columns, depth: of the product at one kernel position.
         positions: kernel positions, but for those that are in the depth.
     """
-    pixels, count = blocks
+    (pixels, count), more = blocks, 1
     if arch.matrix.granularity != "conv":
-        count, positions = count * positions, 1
+        more, positions = positions, 1
     if arch.matrix.granularity == "tile":
         deep, wide = tile_limits(arch.matrix, dtype)
-        count = count * -(-depth // deep) * -(-columns // wide)
+        count, more = count * -(-columns // wide), more * -(-depth // deep)
         depth, columns = np.minimum(depth, deep), np.minimum(columns, wide)
     extents, kind = (pixels, columns, depth, positions), product_type(dtype)
     alone, inner = (
         product_cycles(arch.matrix, kind, *extents, behind=behind) for behind in (False, True)
     )
-    return ArrayWork(count, extents, count * (inner + product_startup(arch)), alone - inner)
+    again = np.maximum(inner, _sums_cycles(arch, pixels * columns) if np.any(more > 1) else 0)
+    cycles = inner + (more - 1) * again + more * product_startup(arch)
+    return ArrayWork(count * more, extents, count * cycles, alone - inner)
+
+
+def _sums_cycles(arch: Arch, sums: Any) -> Any:
+    """Cycles in which memory reads and writes so many sums of 4 bytes, which a product adds to."""
+    memory, size = arch.memories.on_chip()[arch.matrix.output], 4 * sums
+    apart = np.ceil(size / memory.bank_size) if memory.mapping == "blocked" else memory.banks
+    banks = np.clip(apart, 1, memory.banks)
+    read, write = (size / (memory.port_bytes(way) * banks) for way in (False, True))
+    return np.ceil(np.maximum(read, write) if memory.split_ports else read + write)
 
 
 def least_product_cycles(arch: Arch, dtype: str, pixels: int, columns: int, depth: int) -> int:

@@ -39,8 +39,6 @@ from compiler.schedule.residency.activations import KeepTensors
 from compiler.search.autotune import Autotuner, refitted
 from compiler.search.symbolic_sizes import over_lengths
 from compiler.symbolic.infer_from_samples import SymbolicModel
-from compiler.target.array_mapping import pixels_together
-from compiler.tensor_ir.nest import Nest
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
@@ -283,14 +281,8 @@ def _promising(wanted: Wanted) -> list[Best]:
     like: CompileResult | None = None  # ways on one machine share layers, and what groups take
 
     trees: list[Tree] = []
-    filled = False  # whether any way fills columns; else one that leaves them free is no other
 
     def observe(stage: str, steps: Any) -> None:
-        nonlocal filled
-        if stage == "fill-columns":
-            filled |= any(isinstance(s, Nest) and pixels_together(s) > 1 for s in steps.steps)
-            if not filled and not options.stages.columns.enabled and made:
-                raise _Hopeless
         if stage == "layout":
             if _estimated(steps) > highest:
                 raise _Hopeless
@@ -457,12 +449,6 @@ def _score(wanted: Wanted, made: Best) -> float:
     return made.cycles
 
 
-def _unfilled(stages: Stages) -> Stages:
-    """`stages` that leave columns free: quicker layers may lead to longer groups, whose loads hide
-    less than those of several."""
-    return replace(stages, columns=replace(stages.columns, enabled=False))
-
-
 def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     """Ways to compile beside `stages` among which a judge may decide.
 
@@ -477,7 +463,7 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     levels = isinstance(stages.partition, Optimal)
     if effort == 1:
         # What `halved` is better at, trials of groups find.
-        return (apart, mixed, _unfilled(mixed), stages_for(0, stages)) if levels else ()
+        return (apart, mixed, stages_for(0, stages)) if levels else ()
     usual = stages_for(1, stages)
     if not levels:
         usual = replace(usual, partition=stages.partition)
@@ -490,7 +476,7 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     if not levels:
         return found
     mixed = replace(usual, partition=mixed.partition)
-    found = (*found, halved, apart, mixed, _unfilled(mixed))
+    found = (*found, halved, apart, mixed)
     if effort == 2:
         return found
     return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))

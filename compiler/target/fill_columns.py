@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.cost.transfer import Path
-from compiler.cost.work import least_product_cycles
+from compiler.cost.work import array_work
 from compiler.passes import Omittable
 from compiler.target.array_mapping import axis_of, pixels_together, roles
 from compiler.target.layout import FEW, few_channels
@@ -151,10 +151,11 @@ def _cycles(nest: Nest, kernel: Tensor, tensors: dict[str, Tensor], arch: Arch) 
     kind, way = rate_type(nest, around, arch), on_array(nest, around, arch)
     pixels, columns, deep, *_ = product_extents(nest)
     source = tensors[nest.operands[0].tensor]
+    blocks = (most := min(pixels, arch.matrix.max_pixels or pixels)), -(-pixels // most)
     stored, *turned = few_channels(source, nest, arch)
     array = min(
         max(
-            each.steps * least_product_cycles(arch, kind, pixels, columns, each.depth),
+            float(array_work(arch, kind, blocks, columns, each.depth, each.steps).cycles),
             each.load if each.load > stored.load else 0.0,
         )
         for each in ([stored, *turned] if deep < FEW or not turned else turned)

@@ -345,20 +345,20 @@ def test_what_is_free_first_comes_first() -> None:
 
 
 def test_what_is_free_at_once_is_one_load() -> None:
-    before: list[Node] = [product(0, 64 * KIB)]
-    assert pieces([*before, loaded(0, 32 * KIB)]) == [(0, 32 * KIB, 0)]
+    assert pieces([product(0, 64 * KIB), loaded(0, 32 * KIB)]) == [(0, 32 * KIB, 0)]
     assert pieces([loaded(0, 32 * KIB)]) == [(0, 32 * KIB, 0)]
 
 
 def test_small_loads_beside_each_other_are_one() -> None:
     """320 bytes take as long as a load takes to begin."""
     w, b = loaded(0, 2 * KIB, far=KIB), loaded(2 * KIB, 64, far=3 * KIB)
-    work = product(4 * KIB, 5 * KIB)
-    assert pieces([w, work, b]) == [(0, 2 * KIB + 64, KIB)]
+    assert pieces([w, product(4 * KIB, 5 * KIB), b]) == [(0, 2 * KIB + 64, KIB)]
     assert pieces([b, w]) == [(2 * KIB, 64, 3 * KIB), (0, 2 * KIB, KIB)]
     assert len(pieces([w, product(2 * KIB, 3 * KIB), b])) == 2
     assert len(pieces([w, loaded(2 * KIB, 64, far=3 * KIB + 4)])) == 2
     assert len(pieces([w, loaded(2 * KIB, 2 * KIB, far=3 * KIB)])) == 2
+    used: list[Node] = [loaded(0, 192), product(0, 192)]  # waits for 320 bytes instead, not for 321
+    assert [len(pieces([*used, loaded(192, size, far=192)])) for size in (128, 129)] == [1, 2]
 
 
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:

@@ -28,6 +28,7 @@ from test_closed_forms import free
 from archgen.check.reference import run_reference
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.cost.multicast import Cores
+from compiler.cost.work import array_work
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import TreeError, parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -163,6 +164,14 @@ def test_pixels_stand_side_by_side_on_free_columns(case: str, grain: str) -> Non
         for columns in (False, True)
     )
     assert apart == offered, "more weights would take longer"
+
+
+@pytest.mark.parametrize(("ports", "again"), [(1, 2 * 96), (2, 96)])
+def test_sums_pass_one_port_twice_where_products_add_to_them(ports: int, again: int) -> None:
+    """Eight products of 96 pixels, whose memory moves all sums of one pixel in a cycle."""
+    made = machine(accumulators=1 << 16, matrix=SYSTOLIC | {"granularity": "tile"})
+    arch = changed(made, "memories.accumulators", ports=ports, bank_width=8)
+    assert array_work(arch, "fp16", (96, 1), 4, 64).cycles == 96 + 7 * again
 
 
 @settings(max_examples=20)
