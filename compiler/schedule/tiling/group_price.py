@@ -169,8 +169,6 @@ class GroupPricer:
         own."""
         if not self.excess or not loops or self.moves_channels(loops):
             return 0.0
-        if channels_of(self.group, parts) is not None:  # each core has weights of its own
-            return 0.0
         # A smaller first tile does not do more than this one: what has two tiles here has two.
         times = min(
             walked.repeats * min(2, sum(box is not None for box in walked.work[p].boxes))
