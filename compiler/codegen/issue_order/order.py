@@ -164,13 +164,12 @@ def _loads_queued(
     found, last = list[int](), dict[str, int]()
     queues: dict[str, deque[int]] = {}
     for atom, start, free in zip(atoms, starts, ready, strict=True):
-        cost, time = atom.cost, start
+        cost, time, behind = atom.cost, start, start + 1
         queue = queues.setdefault(cost.engines[0], deque(maxlen=depth(cost.engines[0])))
         if cost.load and cost.times == 1 and not (cost.fence or cost.meets):
             room = queue[0] if len(queue) == queue.maxlen else 0
-            time = min(start, max(free, room, last.get(cost.engines[0], 0)))
-        for engine in cost.engines:
-            last[engine] = time if time < start else start + 1
+            behind = time = min(start, max(free, room, last.get(cost.engines[0], 0)))
+        last |= dict.fromkeys(cost.engines, behind)
         queue.append(start)
         found.append(time)
     return found
