@@ -170,19 +170,17 @@ class AheadOfWaits:
     def _place(self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float]) -> int:
         """The number of the node ahead of which a step of a copy engine goes, or its own."""
         engine, cycles = leaf.engine, self.prices.busy(leaf)
-        copy = _contiguous_constant_load(leaf, self.prices.arch)
-        last = -1
-        if copy is not None:
+        begin = self.free.get(engine, 0.0)
+        if _contiguous_constant_load(leaf, self.prices.arch) is not None:
             use = leaf.uses[0]
             (last,) = used.last("", use, [0], [use.high - use.low])
-        vacant = clock[last] if last >= 0 else 0.0
-        if copy is not None and engine in self.waits and leaf.uses[0].memory != "shared":
-            wait, begin, end = self.waits[engine]
-            begin = max(begin, vacant) + cycles
-            if last < wait and begin <= end:
-                self.waits[engine] = wait, begin, end
+            vacant = clock[last] if last >= 0 else 0.0
+            wait, came, end = self.waits.get(engine, (-1, 0.0, 0.0))
+            ended = max(came, vacant) + cycles
+            if last < wait and ended <= end and use.memory != "shared":  # which others use as well
+                self.waits[engine] = wait, ended, end
                 return wait
-        begin = max(self.free.get(engine, 0.0), vacant)
+            begin = max(begin, vacant)
         for item in leaf.items:
             if isinstance(item, Await):
                 end = self.ends.get(item.barrier, 0.0)
