@@ -449,7 +449,9 @@ def hand_over(step: StepCode, ctx: Context) -> StepCode:
 
 def split_loads(code: ProgramCode, ctx: Context) -> ProgramCode:
     """Loads of constants in pieces, as their places become free."""
-    return replace(code, cores=ctx.stages.split.apply(code.cores, ctx.arch, code.loop_cycles))
+    times = None if code.registers else code.step_times
+    made = ctx.stages.split.apply(code.cores, ctx.arch, code.loop_cycles, times)
+    return replace(code, cores=made)
 
 
 def synchronize(code: ProgramCode, ctx: Context) -> ProgramCode:

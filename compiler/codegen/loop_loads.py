@@ -131,6 +131,12 @@ class EngineCycles:
         moving = {*self.arch.copy_, *self.arch.far_rates}
         return max(pace, *(found[name] for name in found.keys() - moving), 0.0) - loads
 
+    def busy(self, node: Node) -> float:
+        """Cycles of all engines for a step or a loop, one after another."""
+        found = defaultdict[str, float](float)
+        self._add([node], 1, found)
+        return sum(cycles for name, cycles in found.items() if name not in self.arch.far_rates)
+
     def _add(self, body: Sequence[Node], times: int, found: dict[str, float]) -> None:
         for node in body:
             if isinstance(node, SegmentedLoop):

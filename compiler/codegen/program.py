@@ -23,6 +23,7 @@ from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, Stage, tokens_between
 from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, instructions, renamed
 from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
+from compiler.codegen.split_loads import StepTimes
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
@@ -573,6 +574,16 @@ class ProgramCode(OffChip):
             return 0.0
         expected = step.plan.schedule.estimate
         return expected.total - expected.lead
+
+    @property
+    def step_times(self) -> StepTimes:
+        """What steps are expected to take; calls of the host nothing."""
+        own = [
+            step.plan.schedule.estimate.total if isinstance(step, PlacedGroup) else 0.0
+            for step in self.steps
+        ]
+        cycles = {f"step{n}": total for n, total in enumerate(own * self.inferences)}
+        return StepTimes(cycles, lambda origin: f"step{self.origins[origin].group}")
 
     def synchronized(self, *, turns: bool = False) -> ProgramCode:
         """With the instructions of each core in one stream, and as many tokens as there are; with

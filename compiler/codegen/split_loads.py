@@ -13,8 +13,8 @@ for what used its own bytes, and those that are free first come first:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Annotated
 
@@ -26,7 +26,7 @@ from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy
+from simmodel.isa import Await, Copy
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand
 
@@ -45,6 +45,7 @@ class SplitLoads(Omittable):
         load w[:half] behind layer 3; load w[half:], b behind layer 7
 
     In loops, half of the cores load from memories on chip first, so that they take turns at DRAM.
+    Loads that would end in time go ahead of a wait for what another step stores.
     """
 
     least: Annotated[int, Within(1)] = 16
@@ -52,14 +53,16 @@ class SplitLoads(Omittable):
 
     def apply(
         self, cores: Sequence[Sequence[Node]], arch: Arch,
-        estimated: Callable[[SegmentedLoop], float] = lambda _: 0.0,
+        estimated: Callable[[SegmentedLoop], float] = lambda _: 0.0, steps: StepTimes | None = None,
     ) -> list[list[Node]]:  # fmt: skip
         """The steps of each core in order, with loads outside of all loops joined, or in pieces;
-        loops take `estimated` cycles, as far as that is known."""
+        loops take `estimated` cycles, as far as that is known, and `steps` their times."""
         if not self.enabled:
             return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
         found = [self._of_core(nodes, prices) for nodes in cores]
+        if steps is not None:
+            found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
         half = -(-len(cores) // 2)
         return [*found[:half], *([*map(_near_first, nodes)] for nodes in found[half:])]
 
@@ -121,6 +124,86 @@ class SplitLoads(Omittable):
         for run in sorted(runs, key=lambda run: run[0][0]):
             low, high = run[0][1], run[-1][2]
             yield leaf if high - low == total else _piece(leaf, copy, low, high)
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How long the steps of a program are expected to take."""
+
+    cycles: Mapping[str, float]
+    """By the barrier of a step."""
+    barrier: Callable[[int], str]
+    """Of the step that an origin belongs to."""
+
+
+@dataclass
+class AheadOfWaits:
+    """Loads of constants ahead of a wait of their engine for what a step stores, as long as they
+    find their places free and end before that step does."""
+
+    prices: EngineCycles
+    steps: StepTimes
+    free: dict[str, float] = field(default_factory=dict)
+    """Copy engine -> when it is expected to have done all so far."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """Barrier of a step -> when it is expected to be over."""
+    waits: dict[str, tuple[int, float, float]] = field(default_factory=dict)
+    """Copy engine -> number of the node of its last wait, when that begins, and when it ends."""
+
+    def apply(self, nodes: Sequence[Node]) -> list[Node]:
+        """`nodes` in their new order."""
+        found, used, clock = dict[int, list[Node]](), _Used(), self._clock(nodes)
+        for number, node in enumerate(nodes):
+            place = number
+            if isinstance(node, SegmentedLoop):
+                for engine in {leaf.engine for leaf in node.leaves}:
+                    self.waits.pop(engine, None)
+                    self.free[engine] = max(self.free.get(engine, 0.0), clock[number])
+            elif node.engine in self.prices.arch.copy_:
+                place = self._place(number, node, used, clock)
+            found.setdefault(place, []).append(node)
+            for engine, use in node.touches:
+                used.add(number, engine, use)
+        # A wait is the first of its place: what goes ahead of it comes behind in the list.
+        return [node for own in found.values() for node in (*own[1:], own[0])]
+
+    def _place(self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float]) -> int:
+        """The number of the node ahead of which a step of a copy engine goes, or its own."""
+        engine, cycles = leaf.engine, self.prices.busy(leaf)
+        begin = self.free.get(engine, 0.0)
+        if _contiguous_constant_load(leaf, self.prices.arch) is not None:
+            use = leaf.uses[0]
+            (last,) = used.last("", use, [0], [use.high - use.low])
+            vacant = clock[last] if last >= 0 else 0.0
+            wait, came, end = self.waits.get(engine, (-1, 0.0, 0.0))
+            ended = max(came, vacant) + cycles
+            if last < wait and ended <= end and use.memory != "shared":  # which others use as well
+                self.waits[engine] = wait, ended, end
+                return wait
+            begin = max(begin, vacant)
+        for item in leaf.items:
+            if isinstance(item, Await):
+                end = self.ends.get(item.barrier, 0.0)
+                self.waits[engine] = number, begin, end
+                begin = max(begin, end)
+        self.free[engine] = begin + cycles
+        return number
+
+    def _clock(self, nodes: Sequence[Node]) -> list[float]:
+        """When the work of each node is expected to be done, without waits for loads: the time of a
+        step, or less where its engines have less to do, goes to its nodes by their cycles."""
+        copies, work, totals = self.prices.arch.copy_, list[float](), dict[str, float]()
+        names = [self.steps.barrier(node.origin) for node in nodes]
+        for name, node in zip(names, nodes, strict=True):
+            loads = isinstance(node, EngineStep) and node.engine in copies
+            work.append(0.0 if loads else self.prices.busy(node))
+            totals[name] = totals.get(name, 0.0) + work[-1]
+        found, now = list[float](), 0.0
+        for name, own in zip(names, work, strict=True):
+            now += own * min(1.0, self.steps.cycles.get(name, 0.0) / (totals[name] or 1))
+            found.append(now)
+            self.ends[name] = now
+        return found
 
 
 def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:

@@ -17,7 +17,7 @@ from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
-from compiler.codegen.split_loads import SplitLoads
+from compiler.codegen.split_loads import SplitLoads, StepTimes
 from compiler.codegen.tokens import chains
 from compiler.cost.multicast import EARLY
 from compiler.options import Stages
@@ -25,7 +25,7 @@ from compiler.plan.make_plan import MakePlan
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Delay
 from simmodel.execute import execute
-from simmodel.isa import Copy, Instruction, Item, Loop, Sync
+from simmodel.isa import Await, Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import Address, Operand, contiguous
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import print_item
@@ -373,6 +373,30 @@ def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
         (30 * KIB, 40 * KIB),
         (20 * KIB, 30 * KIB),
     ]
+
+
+@pytest.mark.parametrize("cycles", [400, 339])
+def test_loads_that_end_in_time_go_ahead_of_a_wait(cycles: int) -> None:
+    """Step 0 works for 400 cycles, or is expected to take fewer; step 1 loads what it stores. Until
+    then there is time for loads of 120 and of 220 cycles, not for another one, nor for those whose
+    place is in use at the end of either step."""
+    turns = (Loop("v", 400, (Sync(engine="matrix"),)),)
+    work = replace(product(0, KIB), items=turns)
+    wait = EngineStep("load", (Await(engine="load", barrier="step0", origin=1),), origin=1)
+    stored = replace(loaded(32 * KIB, 1600), reads=frozenset({"x"}), origin=1)
+    use = replace(product(2 * KIB, 4 * KIB), origin=1)
+    short, long, one_more, early, late = (
+        replace(loaded(low, size, far=low + 64), origin=1)
+        for low, size in (
+            (8 * KIB, 1600), (16 * KIB, 3200), (24 * KIB, 1600), (0, 64), (2 * KIB, 64),
+        )
+    )  # fmt: skip
+    nodes = [work, wait, stored, use, early, late, short, long, one_more]
+    times = StepTimes({"step0": float(cycles), "step1": 1000.0}, lambda origin: f"step{origin}")
+    (made,) = SplitLoads().apply([nodes], ARCH, steps=times)
+    ahead = [short, long] if cycles == 400 else [short, one_more]
+    assert made == [work, *ahead, *(node for node in nodes[1:] if node not in ahead)]
+    assert SplitLoads().apply([nodes], ARCH) == [nodes]
 
 
 def test_half_of_the_cores_load_from_near_first() -> None:

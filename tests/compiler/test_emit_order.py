@@ -104,6 +104,27 @@ def test_long_work_no_longer_hides_the_next_load(sync: str, depth: int) -> None:
     assert after.cycles <= unlimited.cycles * 1.1
 
 
+@pytest.mark.parametrize("depth", [2, 4])
+def test_loads_that_are_ready_are_issued_as_soon_as_their_queue_has_room(depth: int) -> None:
+    """Where work takes longer than the clock says, loads by its times would be issued late: at the
+    start one of five runs and `depth` wait, the next may when the second starts."""
+    arch = changed(machine(latency=20), "front_end", queue_depth=depth)
+    work = Unary(
+        engine="vector", function="relu", a=box("local", 0, TILE), dst=box("local", 8192, TILE)
+    )
+    loads = [
+        Copy(
+            engine="load", src=box("dram", n * TILE, TILE),
+            dst=box("local", 16384 + n * TILE, TILE), signals=(("in_full", 1),),
+        )
+        for n in range(5)
+    ]  # fmt: skip
+    last = replace(work, waits=(("in_full", 5),))
+    (stream,) = ordered(program_of((*[work] * 24, *loads, last)), arch).cores
+    first = next(n for n, item in enumerate(stream) if item.engine == "vector")
+    assert first == min(5, 1 + depth)
+
+
 @pytest.mark.parametrize("times", [3, 8])
 def test_every_instruction_of_a_burst_needs_a_slot(times: int) -> None:
     # Four slots: two instructions, then a burst of which some wait, then a load.

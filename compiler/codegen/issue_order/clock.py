@@ -53,6 +53,9 @@ class IssueClock:
         self._flying: list[tuple[int, ByteAccess]] = []
         """By their ends."""
         self._floor = 0
+        self.ready = 0
+        """When all but its engine would let the last one start; where hardware interlocks, when it
+        started."""
         self.now = 0
         """End of what has been played."""
 
@@ -69,22 +72,24 @@ class IssueClock:
         # An engine does one thing after another in the order that is played, or, where an order is
         # still to be found, each of its lanes does.
         lanes = cost.engines if self._queues else cost.lanes
-        free = start = max([self._free[lane] for lane in lanes])
+        free, ready = max([self._free[lane] for lane in lanes]), 0
         if self._queues:
             for engine in cost.engines:
                 self._queued(engine, 1)
-            start = max(start, self._issue)
+            ready = self._issue
         if cost.fence or cost.meets:
-            start = max(start, self._fence)
+            ready = max(ready, self._fence)
         for name, count in cost.waits if self._given else ():
             given = self._given.get(name)
             for _ in range(count if given else 0):
                 if given:
-                    start = max(start, given.popleft())
+                    ready = max(ready, given.popleft())
         if cost.fence and isinstance(atom.item, Await):
-            start = max(start, self._arrived.get(atom.item.barrier, 0))
+            ready = max(ready, self._arrived.get(atom.item.barrier, 0))
+        start = max(free, ready)
         if self._interlock:
-            start = self._cleared(start, touched)
+            start = ready = self._cleared(start, touched)
+        self.ready = ready
         end = start + cost.cycles + (cost.gap if start > free else 0)
         for lane in lanes:
             self._free[lane] = end

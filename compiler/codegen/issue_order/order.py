@@ -7,12 +7,13 @@ and barriers count, and where the hardware interlocks, operands.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from compiler.codegen.issue_order.clock import IssueClock, as_clocks_see, issued_by
+from compiler.codegen.issue_order.clock import Depth, IssueClock, as_clocks_see, issued_by
 from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
 from compiler.codegen.issue_order.units import (
     IssueUnit,
@@ -134,8 +135,10 @@ def _best_order(
     atoms: list[IssueUnit], arch: Arch, fresh: Callable[..., IssueClock]
 ) -> Sequence[int]:
     """Whichever order of `atoms`, by their places, a `fresh` coarse clock likes best."""
-    clock = fresh()
-    starts = [clock.play(atom)[0] for atom in atoms]
+    clock, starts, ready = fresh(), list[int](), list[int]()
+    for atom in atoms:
+        starts.append(clock.play(atom)[0])
+        ready.append(clock.ready)
     best: Sequence[int] = range(len(atoms))
     least = _clock_cycles(atoms, fresh(queues=True))
     if least <= clock.now:
@@ -144,13 +147,32 @@ def _best_order(
     late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
     orders = (
         tuple(sorted(best, key=lambda i: (times[i], not atoms[i].cost.load, i)))
-        for times in (starts, late)
+        for times in (_loads_queued(atoms, starts, ready, depth), starts, late)
     )
     for found in dict.fromkeys(orders):
         cycles = _clock_cycles([atoms[i] for i in found], fresh(queues=True))
         if cycles < least:
             best, least = found, cycles
     return best
+
+
+def _loads_queued(
+    atoms: Sequence[IssueUnit], starts: Sequence[int], ready: Sequence[int], depth: Depth
+) -> list[int]:
+    """`starts`, but of loads when they are `ready` and find room in their queue: work may take
+    longer than the clock says, and loads behind it in the stream would be issued late."""
+    found, last = list[int](), dict[str, int]()
+    queues: dict[str, deque[int]] = {}
+    for atom, start, free in zip(atoms, starts, ready, strict=True):
+        cost, time, behind = atom.cost, start, start + 1
+        queue = queues.setdefault(cost.engines[0], deque(maxlen=depth(cost.engines[0])))
+        if cost.load and cost.times == 1 and not (cost.fence or cost.meets):
+            room = queue[0] if len(queue) == queue.maxlen else 0
+            behind = time = min(start, max(free, room, last.get(cost.engines[0], 0)))
+        last |= dict.fromkeys(cost.engines, behind)
+        queue.append(start)
+        found.append(time)
+    return found
 
 
 def _clock_cycles(atoms: list[IssueUnit], clock: IssueClock) -> int:
