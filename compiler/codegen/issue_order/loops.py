@@ -185,13 +185,12 @@ class LoopOrder:
     @cached_property
     def _alone(self) -> list[int]:
         """Loads from off chip, beside fetches, that no other core has a part in."""
-        loads = (index for index in range(len(self.body)) if self._loads(index))
+        copies = ((index, atom.item) for index, atom in enumerate(self.body) if self._loads(index))
         return [
             index
-            for index in loads
-            if isinstance(copy := self.body[index].item, Copy) and copy.src.memory in OFF_CHIP
-            and index not in self._owns
-        ]  # fmt: skip
+            for index, copy in copies
+            if isinstance(copy, Copy) and copy.src.memory in OFF_CHIP and index not in self._owns
+        ]
 
     def _ahead_of_fetches(self, schedule: SoftwarePipeline) -> SoftwarePipeline:
         """`schedule`, where each core loads its parts and stores them for the others before it has
