@@ -3,7 +3,10 @@
 The operators of a layer share its tiles. A residual that is added there needs slots for what it
 reads and for its result, so tiles of the product are smaller and its operands are loaded more
 often. Where that costs more than to store sums and to load them again, the tail is cut off;
-whether it shares tiles with other layers is then decided like that of any layer.
+whether it shares tiles with other layers is then decided like that of any layer, so that both
+pieces take no longer than they do alone:
+
+    {product; add} 700 k cycles  ->  {product} 626 k  {add} 68 k
 """
 
 from __future__ import annotations
@@ -14,9 +17,6 @@ from compiler.decisions.group_costs import GroupCosts
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode
-
-WORTH = 1.1
-"""A tail is cut off where the layer takes so many times what both take apart."""
 
 
 def without_tails(
@@ -41,9 +41,9 @@ def _pieces(layer: Layer, costs: GroupCosts) -> tuple[Layer, ...]:
     whole, *groups = (Group((part,), (part.result.name,)) for part in (layer, *apart))
     together = costs.price(whole)
     # Most often bounds say already that nothing is to be won, and prices take long.
-    if together <= WORTH * sum(map(costs.lower_bound, groups)):
+    if together <= sum(map(costs.lower_bound, groups)):
         return (layer,)
-    return apart if together > WORTH * sum(map(costs.price, groups)) else (layer,)
+    return apart if together > sum(map(costs.price, groups)) else (layer,)
 
 
 def _first_residual(layer: Layer) -> int | None:
