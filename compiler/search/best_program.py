@@ -433,7 +433,6 @@ def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:
     words = {
         f"on {cores} of {wanted.arch.core_count} cores": cores < wanted.arch.core_count,
         "layers alone as well": isinstance(partition, Optimal) and partition.alone,
-        "columns left free": not stages.columns.enabled,
         "groups as simulated": made.judged,
         "loads of all groups in one plan": made.early,
     }
