@@ -84,13 +84,16 @@ def moved_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[floa
     by the vector engine between copies of rows as they are stored; infinite where it cannot."""
     read, made = nest.operands[0], tensors[nest.tensor]
     source = tensors[read.tensor].storage.strides
-    walked = [
-        (nest.shape[d], made.storage.strides[d],
-         sum(at.coefficient(d) * stride for at, stride in zip(read.index, source, strict=True)))
-        for d in reversed(order_of(made.shape, made.storage.strides))
-    ]  # fmt: skip
-    straight = float(Path(arch, 1, "dram", "local").box(made, made.shape).cycles)
-    turned = max(straight, float(CopyShape.of(walked).pieces))
+    steps, load = made.storage.strides, Path(arch, 1, "dram", "local")
+    walked = tuple(
+        sum(at.coefficient(d) * stride for at, stride in zip(read.index, source, strict=True))
+        for d in range(nest.rank)
+    )
+    order = reversed(order_of(made.shape, steps))
+    pieces = CopyShape.of([(nest.shape[d], steps[d], walked[d]) for d in order]).pieces
+    there = replace(made, storage=replace(made.storage, strides=walked))
+    straight = float(load.box(made, made.shape).cycles)
+    turned = max(straight, float(pieces), float(load.box(there, made.shape, steps=steps).cycles))
     if turned <= straight or vector_lacks(nest, tensors, arch, finishing=False) is not None:
         return turned, math.inf
     work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
