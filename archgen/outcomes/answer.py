@@ -136,7 +136,10 @@ def _fastest(found: Sequence[ComparedMachine], guessed: EstimateError | None) ->
             every = _digits(number(row, "interval_ms"))
             takes += f" with {flying:.0f} inferences in flight, one every {every} ms"
     else:
-        takes = f"{_digits(first.time)} ms{said}, geometric mean of {len(first.best)} networks"
+        count, networks = len(first.best), len({row["model"] for row in first.best.values()})
+        cases = "" if count == networks else f"{count} cases of "
+        words = "one network" if networks == 1 else f"{networks} networks"
+        takes = f"{_digits(first.time)} ms{said}, geometric mean of {cases}{words}"
     lenders = {name: str(row["schedule_from"]) for name, row in first.best.items()
                if isinstance(row.get("schedule_from"), str)}  # fmt: skip
     if lenders:

@@ -104,13 +104,16 @@ def bottlenecks(points: Sequence[tuple[str, Record]]) -> str:
 
 
 def extremes(points: Sequence[tuple[str, Record]], of: Measure, unit: str, what: str) -> str:
-    """`edge reaches 62 % of its roof, cloud 21 %`: `what` with the most of all, and the least."""
+    """`edge reaches 62 % of its roof, cloud 21 %`: `what` with the most of all, and the least;
+    `62 % of its roof (cores 1), 21 % (cores 2)` where names end in numbers themselves."""
     ranked = sorted(((of(row), name) for name, row in points if of(row) > 0), reverse=True)
     if not ranked:
         return ""
     (high, first), (low, last) = ranked[0], ranked[-1]
     digits = "{:.0f}" if "%" in unit else "{:.3g}"
     most, least = (f"{digits.format(each)}{unit}" for each in (high, low))
+    if " " in first + last:
+        return f"{what.format(most)} ({first})" + (f", {least} ({last})" if last != first else "")
     return f"{first} {what.format(most)}" + (f", {last} {least}" if last != first else "")
 
 

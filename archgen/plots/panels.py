@@ -84,7 +84,7 @@ def swept_fields(frame: Frame, archs: Mapping[str, Arch]) -> list[StudyAxis]:
 
 def field_labels(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> list[str]:
     """`512, 16` for each row by the fields swept; of many fields where it deviates from most rows:
-    `clock 2 GHz`."""
+    `clock 2 GHz`, else `as most`."""
     if len(swept) <= _FEW_FIELDS:
         return [", ".join(_value_text(axis, axis.value(row)) for axis in swept) for row in rows]
     settings = (
@@ -92,7 +92,7 @@ def field_labels(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> list[str
         for row, own in zip(rows, study_axes.deviating_axes(rows, swept), strict=True)
     )
     shown = study_axes.axis_setting_text
-    return [", ".join(shown(*pair) for pair in own) or "base" for own in settings]
+    return [", ".join(shown(*pair) for pair in own) or "as most" for own in settings]
 
 
 def _value_text(axis: StudyAxis, value: Value | None) -> str:

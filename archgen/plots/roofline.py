@@ -53,7 +53,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     marks = {load: (colour, marker) for load, colour, marker in looks}
     reached = extremes(
         points_with_labels(frame, archs), lambda row: 100 * number(row, "efficiency"), " %",
-        "is at {} of its roof",
+        "at {} of its roof",
     )  # fmt: skip
     figure, grid = square_figure(len(families), titled("Roofline", reached))
     if len(families) == 1:
@@ -69,7 +69,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         panel.set_title(wrapped(text, panels.TITLE_LETTERS * (1 if len(families) > 1 else 2)))
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, marks, every)
-        names.append(_extremes(points, swept) if len(machines) > 1 and swept else [])
+        names.append(_extremes(points, own, swept) if len(machines) > 1 and swept else [])
     memories = [archs[str(row["arch"])].memories for row in rows]
     flash = any(each.flash is not None for each in memories)
     usual = not flash and far_memory(archs[str(row["arch"])] for row in rows) == "DRAM"
@@ -128,13 +128,13 @@ def _draw_points(
 
 
 def _extremes(
-    points: Mapping[str, Sequence[Point]], swept: Sequence[StudyAxis]
+    points: Mapping[str, Sequence[Point]], rows: Sequence[Record], swept: Sequence[StudyAxis]
 ) -> list[tuple[tuple[float, float], str]]:
-    """Places and names of the quickest and the slowest point of each network."""
+    """Places and names of the quickest and the slowest point of each network, among `rows`."""
     ranked = [sorted(own, key=lambda point: -point[0][1]) for own in points.values()]
     ends = [end for own in ranked for end in _ends(own)]
-    names = field_labels([row for _, row in ends], swept)
-    return [(place, name) for (place, _), name in zip(ends, names, strict=True)]
+    names = dict(zip(map(id, rows), field_labels(rows, swept), strict=True))
+    return [(place, names[id(row)]) for place, row in ends]
 
 
 def _span(
