@@ -18,6 +18,10 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode
 
+WORTH = 1.005
+"""A tail is cut off where the layer takes so many times what both take apart: what is nearly equal
+stays together, as sums that are stored take DRAM from others."""
+
 
 def without_tails(
     parts: Sequence[Layer | HostNode], costs: GroupCosts
@@ -41,9 +45,9 @@ def _pieces(layer: Layer, costs: GroupCosts) -> tuple[Layer, ...]:
     whole, *groups = (Group((part,), (part.result.name,)) for part in (layer, *apart))
     together = costs.price(whole)
     # Most often bounds say already that nothing is to be won, and prices take long.
-    if together <= sum(map(costs.lower_bound, groups)):
+    if together <= WORTH * sum(map(costs.lower_bound, groups)):
         return (layer,)
-    return apart if together > sum(map(costs.price, groups)) else (layer,)
+    return apart if together > WORTH * sum(map(costs.price, groups)) else (layer,)
 
 
 def _first_residual(layer: Layer) -> int | None:

@@ -48,7 +48,7 @@ arithmetic for."""
 BY_SIMULATION = [
     ("soma-edge", "matrix.sustained", 0.5),
     ("soma-edge", "memories.dram.latency", "200 ns"), ("soma-edge", "memories.local.mapping",
-    "blocked"), ("gemmini-16", "memories.local.conflict_penalty", 1.0),
+    "blocked"), ("whole", "memories.local.conflict_penalty", 1.0),
     ("soma-edge", "memories.local.latency", "8 cycles"), ("gemmini-16", "matrix.fold_overlap",
     False), ("soma-edge", "matrix.im2col", False), ("soma-edge", "matrix.startup", "32 cycles"),
     ("soma-edge", "vector.startup", "16 cycles"), ("soma-edge", "copy.load.startup", "32 cycles"),

@@ -182,9 +182,9 @@ def test_any_network_on_any_machine(
         assume(False)
 
 
-def passed_on(count: int, core: int, *, beside: bool) -> tuple[Item, ...]:
+def passed_on(count: int, core: int) -> tuple[Item, ...]:
     """Tiles of three slots, of which each of three cores loads a third and fetches two that others
-    have stored in shared memory; what it loads for itself alone stands `beside` its third."""
+    have stored in shared memory."""
     third, low = TILE // 4, TILE // 4 * core
     near, place = (
         Operand(role, Address(0, (), Ring(3, TILE, 0, (("t", 1),))), (TILE,), (1,), "int8")
@@ -215,12 +215,6 @@ def passed_on(count: int, core: int, *, beside: bool) -> tuple[Item, ...]:
             waits=(("own", 1), *((f"free@{other}", 1) for other in others)),
             notifies=((f"full@{core}", 1, others),),
         ),
-        *[
-            Copy(
-                engine="load", dst=box("local", 9216, 64), src=box("dram", 8192, 64, ("t", 64)),
-                signals=(("alone", 1),),
-            )
-        ] * beside,
         *fetches,
         Unary(
             engine="vector", function="relu", a=part(near, 0, 3 * third),
@@ -231,20 +225,13 @@ def passed_on(count: int, core: int, *, beside: bool) -> tuple[Item, ...]:
 
 
 @pytest.mark.parametrize(
-    ("core", "beside", "order"),
-    [
-        (0, False, "o" + "of" * 7 + "f"), (1, False, "o" + "fof" * 7 + "ff"),
-        (0, True, "o" + "xof" * 7 + "xf"), (1, True, "o" + "fxof" * 7 + "fxf"),
-    ],
-)  # fmt: skip
-def test_own_parts_are_loaded_amid_others_parts_of_the_tile_before(
-    core: int, beside: bool, order: str
-) -> None:
-    arch, tree = machine(cores=3, shared={"banks": 8}), passed_on(8, core, beside=beside)
+    ("core", "order"), [(0, "o" + "of" * 7 + "f"), (1, "o" + "fof" * 7 + "ff")]
+)
+def test_own_parts_are_loaded_amid_others_parts_of_the_tile_before(core: int, order: str) -> None:
+    arch = machine(cores=3, shared={"banks": 8})
     counts = {"empty": 3, "in_full": 0, "own": 0}
-    (stream,) = OrderInstructions().apply([tree], arch, [counts])
-    kinds = {(("own", 1),): "o", (("alone", 1),): "x"}
+    (stream,) = OrderInstructions().apply([passed_on(8, core)], arch, [counts])
     loads = [signals for name, _, _, signals, _ in by_engine(stream)["load"] if name == "copy"]
-    assert "".join(kinds.get(signals, "f") for signals in loads) == order
-    (late,) = OrderInstructions(enabled=False).apply([tree], arch, [counts])
+    assert "".join("o" if ("own", 1) in signals else "f" for signals in loads) == order
+    (late,) = OrderInstructions(enabled=False).apply([passed_on(8, core)], arch, [counts])
     assert by_engine(late)["vector"] == by_engine(stream)["vector"]

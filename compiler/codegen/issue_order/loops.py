@@ -182,35 +182,14 @@ class LoopOrder:
         """Loads that fetch others' parts."""
         return [index for index, atom in enumerate(self.body) if atom.cost.fetch]
 
-    @cached_property
-    def _alone(self) -> list[int]:
-        """Loads from off chip, beside fetches, that no other core has a part in."""
-        copies = ((index, atom.item) for index, atom in enumerate(self.body) if self._loads(index))
-        return [
-            index
-            for index, copy in copies
-            if isinstance(copy, Copy) and copy.src.memory in OFF_CHIP and index not in self._owns
-        ]
-
     def _ahead_of_fetches(self, schedule: SoftwarePipeline) -> SoftwarePipeline:
         """`schedule`, where each core loads its parts and stores them for the others before it has
-        fetched theirs of the load before, at its own place between these, wherever that may be.
-        What it loads for itself alone comes right before: cores want DRAM one after another."""
+        fetched theirs of the load before, at its own place between these, wherever that may be."""
         for own in self._owns:
             made = self._own_ahead(schedule, own)
             if made is not None and self._fits(made) and self.legal(made):
                 schedule = made
-                beside = self._alone_beside(made, own)
-                if self.legal(beside):
-                    schedule = beside
         return schedule
-
-    def _alone_beside(self, schedule: SoftwarePipeline, own: int) -> SoftwarePipeline:
-        """`schedule` with all loads that no other core has a part in right before one that has."""
-        alone = [entry for entry in schedule.entries if entry[0] in self._alone]
-        rest = [entry for entry in schedule.entries if entry not in alone]
-        place = [index for index, _ in rest].index(self._owns[own][0])
-        return replace(schedule, entries=(*rest[:place], *alone, *rest[place:]))
 
     def _own_ahead(self, schedule: SoftwarePipeline, own: int) -> SoftwarePipeline | None:
         """`schedule` with one part and its store ahead of fetches of the load before."""
@@ -260,26 +239,26 @@ class LoopOrder:
         return abs(mine.base - its.base) < mine.ring.pitch
 
     def _may_run_ahead(self, schedule: SoftwarePipeline) -> bool:
-        """Whether own parts alone go ahead of fetches, and loads for this core alone behind them,
-        which touch other bytes and use other tokens."""
+        """Whether own parts alone go ahead of fetches, which touch other bytes and use other
+        tokens."""
         if not schedule.keeps_lanes(self.body, self._fetches):
             return False
         place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
         loads = [index for index in place if index not in self._fetches and self._loads(index)]
         turns = range(-schedule.ahead, schedule.ahead + 1)
-        taken = {index for own in self._owns.values() for index in own}
         for other, fetch, by in product(loads, self._fetches, turns):
             turn, at = place[other]
             before, now = (by, other) < (0, fetch), (by + turn, at) < place[fetch]
-            able = self._alone if before else taken
-            if before != now and (other not in able or not self._independent(other, fetch, by)):
+            if before != now and (before or not self._independent(other, fetch, by)):
                 return False
         return True
 
-    def _independent(self, load: int, fetch: int, by: int) -> bool:
-        """Whether a load, `by` iterations later, has no byte and no token in common with a
-        fetch."""
-        one, two = self.body[load], self.body[fetch]
+    def _independent(self, own: int, fetch: int, by: int) -> bool:
+        """Whether the load of an own part, `by` iterations later, has no byte and no token in
+        common with a fetch."""
+        if not any(own in taken for taken in self._owns.values()):
+            return False
+        one, two = self.body[own], self.body[fetch]
         names, others = (
             {name for name, _ in (*atom.cost.waits, *atom.cost.signals)} for atom in (one, two)
         )
