@@ -93,7 +93,10 @@ def moved_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[floa
     pieces = CopyShape.of([(nest.shape[d], steps[d], walked[d]) for d in order]).pieces
     there = replace(made, storage=replace(made.storage, strides=walked))
     straight = float(load.box(made, made.shape).cycles)
-    turned = max(straight, float(pieces), float(load.box(there, made.shape, steps=steps).cycles))
+    turned = max(straight, float(pieces))
+    # A box has no element twice: of those that a move repeats, each would cost a burst of its own.
+    if all(stride for stride, extent in zip(walked, nest.shape, strict=True) if extent > 1):
+        turned = max(turned, float(load.box(there, made.shape, steps=steps).cycles))
     if turned <= straight or vector_lacks(nest, tensors, arch, finishing=False) is not None:
         return turned, math.inf
     work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
