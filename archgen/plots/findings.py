@@ -105,7 +105,7 @@ def bottlenecks(points: Sequence[tuple[str, Record]]) -> str:
 
 def extremes(points: Sequence[tuple[str, Record]], of: Measure, unit: str, what: str) -> str:
     """`edge reaches 62 % of its roof, cloud 21 %`: `what` with the most of all, and the least;
-    `62 % of its roof (cores 1), 21 % (cores 2)` where names end in numbers themselves."""
+    `62 % of its roof (cores 1), 21 % (cores 2)` where names are settings with numbers."""
     ranked = sorted(((of(row), name) for name, row in points if of(row) > 0), reverse=True)
     if not ranked:
         return ""

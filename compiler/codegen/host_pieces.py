@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from compiler.codegen.nodes import step_barrier
 from compiler.cost.overlap import host_cycles
 from compiler.geometry.boxes import Range
 from compiler.memory.off_chip import OffChip
@@ -34,7 +35,8 @@ class HostPieces:
 
     def barrier(self, piece: int, step: int) -> str:
         """What a piece of the call that is a `step` opens: the step is over with the last one."""
-        return f"step{step}" if piece == len(self.boxes) - 1 else f"step{step}.{piece}"
+        over = step_barrier(step)
+        return over if piece == len(self.boxes) - 1 else f"{over}.{piece}"
 
     def awaited(self, step: int) -> Mapping[int, str]:
         """Tile -> the barrier of what it is the first to read."""

@@ -127,9 +127,14 @@ def emptied(node: Node) -> Node:
     return SegmentedLoop(node.variable, ())
 
 
+def step_barrier(step: int) -> str:
+    """What opens when all that a step of the program stores is there."""
+    return f"step{step}"
+
+
 def waiting(leaf: EngineStep, writers: Callable[[str], Sequence[int]]) -> EngineStep:
     """`leaf` with instructions that wait for the steps that write what it reads."""
-    barriers = dict.fromkeys(f"step{step}" for read in leaf.reads for step in writers(read))
+    barriers = dict.fromkeys(step_barrier(step) for read in leaf.reads for step in writers(read))
     waits = (Await(engine=leaf.engine, barrier=b, origin=leaf.origin) for b in barriers)
     return replace(leaf, items=(*waits, *leaf.items), waited=True)
 

@@ -21,7 +21,14 @@ from compiler.codegen.group import GroupEmitter
 from compiler.codegen.host_pieces import HostPieces, called_in_time, pieces_of
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, Stage, tokens_between
-from compiler.codegen.nodes import EngineStep, Node, SegmentedLoop, instructions, renamed
+from compiler.codegen.nodes import (
+    EngineStep,
+    Node,
+    SegmentedLoop,
+    instructions,
+    renamed,
+    step_barrier,
+)
 from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
 from compiler.codegen.split_loads import StepTimes
 from compiler.codegen.tile import EmissionContext, Places, far_operand
@@ -411,12 +418,14 @@ class ProgramCode(OffChip):
                 for step in self._before(core, number, leaf):
                     if (core, leaf.engine, step) not in self._awaited:
                         self._awaited.add((core, leaf.engine, step))
-                        wait = Await(engine=leaf.engine, barrier=f"step{step}", origin=leaf.origin)
+                        wait = Await(
+                            engine=leaf.engine, barrier=step_barrier(step), origin=leaf.origin
+                        )
                         waiting = EngineStep(leaf.engine, (wait,), origin=leaf.origin)
                         self.cores[core].append(waiting)
             self.cores[core].append(node)
         for engine in engines:
-            name, origin = f"step{number}", nodes[-1].origin
+            name, origin = step_barrier(number), nodes[-1].origin
             arrive = Arrive(engine=engine, barrier=name, origin=origin)
             self.cores[core].append(EngineStep(engine, (arrive,), origin=origin))
             self.barriers[name] = self.barriers.get(name, 0) + 1
@@ -582,8 +591,8 @@ class ProgramCode(OffChip):
             step.plan.schedule.estimate.total if isinstance(step, PlacedGroup) else 0.0
             for step in self.steps
         ]
-        cycles = {f"step{n}": total for n, total in enumerate(own * self.inferences)}
-        return StepTimes(cycles, lambda origin: f"step{self.origins[origin].group}")
+        cycles = {step_barrier(n): total for n, total in enumerate(own * self.inferences)}
+        return StepTimes(cycles, lambda origin: step_barrier(self.origins[origin].group))
 
     def synchronized(self, *, turns: bool = False) -> ProgramCode:
         """With the instructions of each core in one stream, and as many tokens as there are; with

@@ -180,8 +180,8 @@ def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
     time of `made`: what cores hand on and each loads or computes for itself may cost more than
     there is work. Not where links join neighbours, nor for ranges of lengths."""
     arch, ways = wanted.arch, wanted.ways
-    named = any(link.topology != "bus" for link in arch.links.values())
-    if arch.core_count == 1 or named or not ways or isinstance(wanted.model, SymbolicModel):
+    neighbours = any(link.topology != "bus" for link in arch.links.values())
+    if arch.core_count == 1 or neighbours or not ways or isinstance(wanted.model, SymbolicModel):
         return None
     fewer = {"clusters": arch.clusters // 2} if arch.clusters > 1 else {"cores": arch.cores // 2}
     half = arch.model_copy(update=fewer)

@@ -35,6 +35,7 @@ from archgen.plots import (
     utilization_figure,
     waterfall_figure,
 )
+from archgen.plots.findings import extremes
 from archgen.plots.over_time import stretches
 from archgen.plots.pareto import front_places
 from archgen.plots.saving import (
@@ -450,3 +451,12 @@ def test_titles_say_what_takes_most_and_what_holds() -> None:
         "What holds points up: neta by DRAM bandwidth, netb by matrix engines"
     )
     assert latency_figure(results(*held)).get_suptitle() == "Latency: 1 ms"
+
+
+def test_titles_keep_settings_apart_from_what_they_reach() -> None:
+    for names, said in (
+        (("edge", "cloud"), "edge 59 % busy, cloud 10 %"),
+        (("cores 1", "cores 3"), "59 % busy (cores 1), 10 % (cores 3)"),
+    ):
+        points = list(zip(names, ({"busy": 59.0}, {"busy": 10.0}), strict=True))
+        assert extremes(points, lambda row: float(row["busy"]), " %", "{} busy") == said
