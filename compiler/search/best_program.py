@@ -162,9 +162,12 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
             if best is found:
                 break
             found = best
-        if (fewer := _on_fewer_cores(found, wanted, judge)) is not None:
+        while (fewer := _on_fewer_cores(found, wanted, judge)) is not None:
             run.append(fewer)
-            found = _least((found, fewer), wanted, judge)
+            best = _least((found, fewer), wanted, judge)
+            if best is found:
+                break
+            found = best
     verify(found.result.program, wanted.arch)
     quick = tuple(
         (stages, each.cycles)
@@ -176,10 +179,10 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
 
 def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
-    """The program for half of the cores, or fewer still, where they could do the work of all in the
-    time of `made`: what cores hand on and each loads or computes for itself may cost more than
+    """The program for half of its cores, compiled in one way, where these could do all the work in
+    the time of `made`: what cores hand on and each loads or computes for itself may cost more than
     there is work. Not where links join neighbours, nor for ranges of lengths."""
-    arch, ways = wanted.arch, wanted.ways
+    arch, ways = made.arch, wanted.ways
     neighbours = any(link.topology != "bus" for link in arch.links.values())
     if arch.core_count == 1 or neighbours or not ways or isinstance(wanted.model, SymbolicModel):
         return None
@@ -197,7 +200,7 @@ def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
     if busy.total() * once > half.core_count * made.trace.cycles:
         return None
     with suppress(CompilerError):
-        return replace(_lent(wanted, half, judge), same=())
+        return replace(_lent(replace(wanted, ways=()), half, judge), same=())
     return None
 
 
