@@ -35,8 +35,8 @@ class EveryMistake(click.Command):
         words = tuple(args)
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption:
-            wrong = [*self._unknown(words), *self._misread(ctx, words)]
+        except click.NoSuchOption as first:
+            wrong = [*self._unknown(words), *self._misread(ctx, words)] or [first.format_message()]
         except click.BadParameter:
             wrong = [*self._misread(ctx, words)]
             if self._judges:

@@ -66,10 +66,13 @@ class FileType:
     root: str
     """What paths in the file start with."""
     noun: str
+    telling: frozenset[str] = frozenset()
+    """Keys by which a file is meant as one, some of them by mistake."""
 
 
-ARCHITECTURE = FileType("arch", "architecture")
-STUDY = FileType("study", "study")
+_STUDY_KEYS = "models archs batches compiler explore sensitivity networks"
+ARCHITECTURE = FileType("arch", "architecture", frozenset({"memories", "matrix", "vector"}))
+STUDY = FileType("study", "study", frozenset(_STUDY_KEYS.split()))
 BUDGET = FileType("budget", "budget file")
 
 
@@ -95,6 +98,11 @@ def read_tree(
         byte = f"0x{raw[problem.start]:02x}"
         return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
     root, mistakes = _parse(text, shown, kind)
+    if root is not None and kind.telling.isdisjoint(root.entries):
+        for other in (ARCHITECTURE, STUDY):
+            if not other.telling.isdisjoint(root.entries):
+                said = f"holds {_article(other)}; expected {_article(kind)}"
+                return None, [_file_mistake(shown, said)]
     return root, list(mistakes)
 
 

@@ -275,14 +275,10 @@ def checked(tree: Table) -> tuple[StudyFile, list[Mistake]]:
     return _Rest(), said
 
 
-_TELLING = {"models", "archs", "batches", "compiler", "explore", "sensitivity", "networks"}
-"""Keys by which a file is meant as a study, some of them by mistake."""
-
-
 def is_study(path: Path) -> bool:
     """Whether the file holds a study rather than an architecture: it says which models."""
     try:
         tree, _ = read_tree(path, str(path), STUDY)
     except OSError:
         return False
-    return tree is not None and not _TELLING.isdisjoint(tree.entries)
+    return tree is not None and not STUDY.telling.isdisjoint(tree.entries)
