@@ -13,7 +13,7 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
-from archgen.lint.findings import as_argument
+from archgen.lint import as_argument
 from archgen.outcomes import frame as frames
 from archgen.outcomes.answer import answer, compared_machines, provenance, smaller_machine
 from archgen.outcomes.bottleneck import flat_notes
