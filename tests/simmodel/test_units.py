@@ -28,9 +28,10 @@ def test_delay_reads_what_it_prints(amount: float, in_cycles: bool) -> None:
 @pytest.mark.parametrize(
     ("kind", "unit"),
     [
-        (units.Bytes, "TB"), (units.Hertz, "Hz"), (units.Hertz, "GHz"), (units.Energy, "J"), (units.EnergyPerByte, "J/bit"),
-        (units.Power, "W"), (units.Area, "um2"), (units.Operations, "TOPS"), (units.Bandwidth, "TB/s"),
-        (units.Bandwidth, "TB/cycle"), (units.Delay, "s"),
+        (units.Bytes, "TB"), (units.Hertz, "Hz"), (units.Hertz, "GHz"), (units.Energy, "J"),
+        (units.EnergyPerByte, "J/bit"), (units.Power, "W"), (units.Area, "um2"),
+        (units.Operations, "TOPS"), (units.Bandwidth, "TB/s"), (units.Bandwidth, "TB/cycle"),
+        (units.Delay, "s"),
     ],
 )  # fmt: skip
 @given(st.integers(1, 10**18))
