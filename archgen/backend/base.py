@@ -25,7 +25,7 @@ from archgen.api import compile_model, execute
 from archgen.check.reference import content_key
 from archgen.models.load import ModelError, SourceModel, check_proto
 from archgen.models.roles import infer_roles
-from archgen.process.cache import Recent
+from archgen.process.files import Recent
 from archgen.schema import load_arch
 from archgen.schema.load import locate
 from archgen.zoo.shapes import copied, port_of

@@ -20,13 +20,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_conv
 from onnx.reference import ReferenceEvaluator
 
 from archgen.zoo.shapes import attribute, copied, known_shapes
-from compiler.api import (
-    Load,
-    hides_products,
-    in_standard_operators,
-    numbers_in,
-    session_options,
-)
+from compiler import api
 
 # What of a network is quantized already, and stays as it is when the rest is quantized.
 
@@ -202,14 +196,14 @@ _FREE_INITIALIZERS = 4
 
 
 def folded(
-    name: str, proto: onnx.ModelProto, load: Load, directory: Path
+    name: str, proto: onnx.ModelProto, load: api.Load, directory: Path
 ) -> tuple[onnx.ModelProto, bool]:
     """``proto``, called ``name``, before quantization, and whether what hides products is written
     out by ``load``, as it is unless parts are quantized; files go to ``directory``."""
     given = _without_given_weights(proto)
     written_out = None
-    if hides_products(proto) and not has_quantized_parts(proto):
-        written_out = in_standard_operators(given, name, load)
+    if api.hides_products(proto) and not has_quantized_parts(proto):
+        written_out = api.in_standard_operators(given, name, load)
     made = _name_nodes(_rewritten(written_out or _modern(given), directory))
     unpack_weights(made)
     _write_out_products(made)
@@ -244,7 +238,7 @@ def _rewritten(proto: onnx.ModelProto, directory: Path) -> onnx.ModelProto:
     """``proto`` after ONNX Runtime's basic rewriting: BatchNormalization folded into Conv, shape
     arithmetic computed. MatMul and Add stay apart, as in the source, and it quantizes nothing in a
     way of its own."""
-    options = session_options()
+    options = api.session_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(directory / "folded.onnx")
     options.add_session_config_entry("session.disable_prepacking", "1")  # nothing is run
@@ -378,7 +372,7 @@ def _declare_foreign_types(proto: onnx.ModelProto) -> None:
     if not outputs:
         return
     session = onnxruntime.InferenceSession(
-        copied(proto, output=outputs).SerializeToString(), session_options(),
+        copied(proto, output=outputs).SerializeToString(), api.session_options(),
         providers=["CPUExecutionProvider"],
     )  # fmt: skip
     proto.graph.value_info.extend(
@@ -402,7 +396,7 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = copied(proto)
     for part, field in list(_halves(copy)):
         if isinstance(part, TensorProto):
-            numbers = numbers_in(part).astype(np.float32)
+            numbers = api.numbers_in(part).astype(np.float32)
             part.CopyFrom(numpy_helper.from_array(numbers, part.name))
         else:
             setattr(part, field, TensorProto.FLOAT)

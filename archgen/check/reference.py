@@ -32,20 +32,7 @@ from archgen.process.files import cached_file
 from archgen.process.guard import is_refusal
 from archgen.process.steps import step
 from archgen.zoo.shapes import copied, names_read, port_of, without_initializers
-from compiler.api import (
-    RUNTIME_ERRORS,
-    OperatorFailed,
-    compute_own,
-    evaluated,
-    evaluator,
-    is_outside,
-    is_own,
-    lacks_kernel,
-    numbers_in,
-    session_options,
-    set_inside,
-    with_all_numbers,
-)
+from compiler import api
 from simmodel.arch.dtype import Array
 from simmodel.errors import HostFailed, NoPayload
 
@@ -90,11 +77,11 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.name not in read:
             continue
         plain = helper.tensor_dtype_to_np_dtype(tensor.data_type).kind in "biuf"
-        held = tensor.HasField("raw_data") or is_outside(tensor)
+        held = tensor.HasField("raw_data") or api.is_outside(tensor)
         if not plain or not held or math.prod(tensor.dims) <= _SMALL:
             light.graph.initializer.append(tensor)
-            if is_outside(tensor):
-                set_inside(light.graph.initializer[-1])
+            if api.is_outside(tensor):
+                api.set_inside(light.graph.initializer[-1])
             continue
         outside = light.graph.initializer.add(
             name=tensor.name,
@@ -122,7 +109,7 @@ class Detached:
 
     def runs(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         """The same of several samples, for which weights are handed to ONNX Runtime once."""
-        if len(self._parts) > 1 or any(map(is_own, self._parts[0])):
+        if len(self._parts) > 1 or any(map(api.is_own, self._parts[0])):
             return self._run_in_parts(samples)
         return list(map(self._run_whole, samples))
 
@@ -132,17 +119,17 @@ class Detached:
         try:
             self._session = self._session or _detached_session(light, proto)
             results = self._session(names, feeds)
-        except (*RUNTIME_ERRORS, ValueError) as mistake:
+        except (*api.RUNTIME_ERRORS, ValueError) as mistake:
             if is_refusal(mistake):
                 raise MemoryError(str(mistake)) from mistake
             why = _refused(proto, mistake)
-            if not lacks_kernel(mistake):
+            if not api.lacks_kernel(mistake):
                 raise ModelError(why) from mistake
             kept = {tensor.name for tensor in light.graph.initializer}
             data = (tensor for tensor in proto.graph.initializer if tensor.name in kept)
-            whole = with_all_numbers(copied(light, initializer=data))
+            whole = api.with_all_numbers(copied(light, initializer=data))
             try:
-                results = evaluated(evaluator(whole), names, feeds)
+                results = api.evaluated(api.evaluator(whole), names, feeds)
             except ValueError as more:
                 raise ModelError(f"{why}; {more}") from more
         return dict(zip(names, results, strict=True))
@@ -163,7 +150,7 @@ class Detached:
             made = [name for node in part for name in node.output if name in read_later]
             runners: dict[Hashable, Detached] = {}
             for values in known:
-                if any(map(is_own, part)):
+                if any(map(api.is_own, part)):
                     _compute_own(part, values, constants)
                     continue
                 fed = {name: array for name, array in values.items() if name in read}
@@ -175,7 +162,7 @@ class Detached:
                 for name in values.keys() - read_later:
                     del values[name]
         for values in known:
-            values |= {n: numbers_in(t) for n, t in constants.items() if n in wanted}
+            values |= {n: api.numbers_in(t) for n, t in constants.items() if n in wanted}
         return [{name: values[name] for name in wanted} for values in known]
 
 
@@ -185,11 +172,11 @@ def _compute_own(
 ) -> None:  # fmt: skip
     """Add to `values` what a user's operators make of them."""
     for own in part:
-        held = {n: numbers_in(constants[n]) for n in own.input if n in constants}
+        held = {n: api.numbers_in(constants[n]) for n in own.input if n in constants}
         operands = [held[n] if n in held else values[n] if n else None for n in own.input]
         try:
-            results = compute_own(own, operands, constants, run_node)
-        except OperatorFailed as mistake:
+            results = api.compute_own(own, operands, constants, run_node)
+        except api.OperatorFailed as mistake:
             raise ModelError(str(mistake)) from mistake
         values |= zip((name for name in own.output if name), results, strict=False)
 
@@ -215,7 +202,7 @@ def _kernel_parts(light: onnx.ModelProto) -> Iterator[list[onnx.NodeProto]]:
     for node in light.graph.node:
         more = held.keys() & reads_of([node])
         full = not whole and sum(map(held.__getitem__, used | more)) > _PART
-        if part and (full or is_own(node) or is_own(part[-1])):
+        if part and (full or api.is_own(node) or api.is_own(part[-1])):
             yield part
             part, used = [], set()
         part.append(node)
@@ -250,7 +237,7 @@ def lacks_kernels(proto: onnx.ModelProto) -> bool:
         _detached_session(detached(proto), proto)
     except native.NotImplemented:
         return True
-    except (*RUNTIME_ERRORS, ValueError):
+    except (*api.RUNTIME_ERRORS, ValueError):
         return False  # said where the model is run
     return False
 
@@ -260,9 +247,9 @@ def _detached_session(
 ) -> Callable[[Sequence[str], Mapping[str, Array]], list[Array]]:
     """Runs ``light`` with the weights that ``proto`` has elsewhere. ONNX Runtime copies constants,
     so real numbers, which no kernel asks to be constant, are given as inputs, where they are."""
-    outside = {t.name: t for t in light.graph.initializer if is_outside(t)}
+    outside = {t.name: t for t in light.graph.initializer if api.is_outside(t)}
     weights = {
-        tensor.name: np.ascontiguousarray(numbers_in(tensor))
+        tensor.name: np.ascontiguousarray(api.numbers_in(tensor))
         for tensor in proto.graph.initializer
         if tensor.name in outside
     }
@@ -270,7 +257,7 @@ def _detached_session(
     ports = {port.name for port in light.graph.input}
     light = copied(light, initializer=(t for t in light.graph.initializer if t.name not in fed))
     light.graph.input.extend(port_of(n, fed[n]) for n in fed if n not in ports)
-    options = session_options()
+    options = api.session_options()
     options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
     held = {
         name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(values, tensor.data_type)
@@ -310,7 +297,7 @@ def cached_reference(
     """``run_reference``, remembered in ``cache_dir`` by ``key`` (the model's content key), the
     inputs' content, names and the version of ONNX Runtime. Where operators are a user's, whose
     functions are not in that key, nothing is remembered."""
-    if any(map(is_own, proto.graph.node)):
+    if any(map(api.is_own, proto.graph.node)):
         return run_reference(proto, inputs, intermediates)
     what = f"{key} {onnxruntime.__version__} exact products {content_key(inputs)}"
     what += "".join(f" {name}" for name in intermediates)
@@ -406,21 +393,21 @@ def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
     compute: Callable[[Mapping[str, Array]], list[Array]]
     try:
         session = onnxruntime.InferenceSession(
-            exact, session_options(), providers=["CPUExecutionProvider"]
+            exact, api.session_options(), providers=["CPUExecutionProvider"]
         )
         ports = {port.name: _NUMPY_TYPES.get(port.type) for port in session.get_inputs()}
         compute = partial(session.run, None)
-    except RUNTIME_ERRORS as why:
+    except api.RUNTIME_ERRORS as why:
         if is_refusal(why):
             raise
-        if not lacks_kernel(why):
+        if not api.lacks_kernel(why):
             raise NoPayload(f"a payload is no model for ONNX Runtime: {why}") from why
         proto = onnx.load_model_from_string(model)
         types = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
         ports = {name: helper.tensor_dtype_to_np_dtype(kind) for name, kind in types.items()}
         names = [value.name for value in proto.graph.output]
         what = f"payload of {', '.join(node.op_type for node in proto.graph.node)}"
-        compute = partial(evaluated, evaluator(proto), names)
+        compute = partial(api.evaluated, api.evaluator(proto), names)
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         if len(inputs) != len(ports):
@@ -431,7 +418,7 @@ def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
         }
         try:
             return compute(feeds)
-        except (*RUNTIME_ERRORS, ValueError) as why:
+        except (*api.RUNTIME_ERRORS, ValueError) as why:
             if is_refusal(why):
                 raise
             raise HostFailed(_failure(why, what)) from why

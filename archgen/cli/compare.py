@@ -16,10 +16,18 @@ from archgen.cli.gates import judged_case, junit_option, write_junit
 from archgen.cli.options import FILE, EveryMistake, names_of, parsed
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
-from archgen.comparison.comparison import Against, StudyComparison, disjoint_columns, side_of
+from archgen.comparison.comparison import (
+    Against,
+    Judgement,
+    StudyComparison,
+    disjoint_columns,
+    gates_of,
+    judged,
+    share_of,
+    side_of,
+)
 from archgen.comparison.comparison import compare as compared
 from archgen.comparison.differences import AREA, Pair
-from archgen.comparison.gates import Judgement, gates_of, judged, share_of
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.points import DIMENSION

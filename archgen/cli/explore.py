@@ -23,11 +23,15 @@ from archgen.exploration import saving
 from archgen.exploration.calibrate import Measurement, read_measurements
 from archgen.exploration.calibrate import calibrate as fitted
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools
-from archgen.exploration.measures import AREA, is_estimable
-from archgen.exploration.plan import Exploration, load_exploration, load_sensitivity_plan
-from archgen.exploration.search import ExplorationResult, is_blind, search
+from archgen.exploration.plan import (
+    AREA,
+    Exploration,
+    is_estimable,
+    load_exploration,
+    load_sensitivity_plan,
+)
+from archgen.exploration.search import Answer, ExplorationResult, is_blind, search, smallest
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
-from archgen.exploration.target import Answer, smallest
 from archgen.models.errors import ModelError
 from archgen.models.mapping import following
 from archgen.outcomes.answer import answer as answered

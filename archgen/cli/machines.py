@@ -28,7 +28,7 @@ from archgen.schema.json_schema import file_schema
 from archgen.schema.load import LoadedArch, load_files
 from archgen.schema.rewritten import peaks
 from archgen.schema.tree import FilePosition, dotted, find
-from simmodel.arch.dram_kinds import DRAM_KINDS
+from simmodel.arch.memories import DRAM_KINDS
 from simmodel.arch.record import Arch
 from simmodel.arch.units import show_bytes
 

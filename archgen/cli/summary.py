@@ -13,13 +13,13 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
-from archgen.lint.findings import as_argument
+from archgen.lint import as_argument
 from archgen.outcomes import frame as frames
 from archgen.outcomes.answer import answer, compared_machines, provenance, smaller_machine
+from archgen.outcomes.bottleneck import flat_notes
 from archgen.outcomes.columns import LIMITS
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated
 from archgen.outcomes.frame import Record, is_wrong, number, records
-from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import BUCKET, DIMENSION, Outcome, Point
 from archgen.report.sheet import counted, plain
 from archgen.scheduling import DEFAULT

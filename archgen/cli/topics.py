@@ -29,7 +29,7 @@ from compiler import api
 from compiler.api import pass_name
 from simmodel import machine
 from simmodel.arch.base import words_below
-from simmodel.arch.dram_kinds import DRAM_KINDS
+from simmodel.arch.memories import DRAM_KINDS
 from simmodel.arch.units import show_bytes
 from simmodel.waterfall import MOVED, WORK
 

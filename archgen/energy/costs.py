@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from archgen.energy.area import Area, area_of
-from archgen.energy.area_of_parts import instruction_bytes
+from archgen.energy.area import Area, area_of, instruction_bytes
 from archgen.energy.engines import dense_type, multiplier_share, vector_type
-from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed
+from archgen.energy.ranges import UncertainValue, at_node, energy_of_speed, sum_of
 from archgen.energy.sram import Source, Sram, source_of
 from archgen.energy.table import Figures, Operation, shipped_table
-from archgen.energy.terms import sum_of
 from simmodel.arch.base import RateType
 from simmodel.arch.element_types import SPARSE
 from simmodel.arch.record import Arch

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from archgen.energy.ranges import UncertainValue
+from archgen.energy.ranges import WHERE, Logic, Term, UncertainValue, sum_of
 from archgen.energy.table import Figures, Operation, Sum
-from archgen.energy.terms import WHERE, Logic, Term, sum_of
 from simmodel.arch.base import ENTRIES, RateType
 from simmodel.arch.element_types import COMPRESSED, MX_BITS, is_float, size_of
 from simmodel.arch.record import Arch, LaneEngine, Matrix, ScalarCost, VectorCost

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from archgen.energy.table import Figures
+from archgen.energy.table import AreaFigures, Figures, Sum
+from simmodel.arch.element_types import is_float
 from simmodel.arch.record import Arch
 
 
@@ -97,3 +98,72 @@ def _grown(arch: Arch, figures: Figures, doubled: Mapping[str, float]) -> Uncert
     times = max(1.0, arch.clock / easy_clock(arch.energy.node, figures))
     each = [math.log(ratio) * math.log2(times) for ratio in doubled.values()]
     return UncertainValue(math.exp(sum(each) / len(each)), math.exp(min(each)), math.exp(max(each)))
+
+
+# Terms of a chip's area: what stands on it, which fields of the file ask for it, and how much. Each
+# has the formula that made it written out in figures, so that a part is the sum of its terms.
+
+WHERE = ("clock", "cores", "clusters")
+"""Fields that say how often, and how fast, what stands in each core does."""
+EASY = UncertainValue(1.0, 1.0, 1.0)
+"""Of a clock that is not the machine's, or asks for nothing."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of the chip's area."""
+
+    part: str
+    what: str
+    fields: tuple[str, ...]
+    """Dotted fields of the file that it depends on."""
+    formula: str
+    """How it came about, in figures."""
+    mm2: UncertainValue
+    """Of the whole chip."""
+
+
+@dataclass(frozen=True)
+class Logic:
+    """Logic at a node and a clock, from its area at 45 nm and a clock that asks for nothing."""
+
+    area: AreaFigures
+    node: float
+    faster: UncertainValue = EASY
+    """What its clock multiplies areas by."""
+
+    def control(self, at_45: float) -> UncertainValue:
+        """mm2 of `at_45` um2 of gates, registers and multiplexers."""
+        return self.scaled(at_45, self.area.control.low, self.area.control.high)
+
+    def datapath(self, at_45: float) -> UncertainValue:
+        """mm2 of `at_45` um2 of arithmetic and its registers, with what stands around them."""
+        around = self.area.datapath
+        return self.scaled(at_45 * around.factor, around.low, around.high)
+
+    def scaled(self, at_45: float, low: float, high: float) -> UncertainValue:
+        """mm2 of `at_45` um2 at 45 nm, known within the factors `low` and `high`."""
+        smaller = at_node(self.area.logic.points, self.node)
+        return UncertainValue.within(1e-6 * at_45 * smaller, low, high).by(self.faster)
+
+    def registers(self, bits: float) -> float:
+        """um2 at 45 nm of that many bits of registers."""
+        return bits * self.area.register_.bit
+
+    def gates(self, count: float) -> float:
+        """um2 at 45 nm of that many gate equivalents."""
+        return count * self.area.gates.gate
+
+    def muxes(self, bits: float) -> float:
+        """um2 at 45 nm of that many bits of two-input multiplexers."""
+        return bits * self.area.gates.mux
+
+    def walkers(self, count: float) -> float:
+        """um2 at 45 nm of that many dimensions that addresses walk."""
+        walker = self.area.walker
+        return count * (self.registers(walker.bits) + self.area.arithmetic.add["int32"])
+
+
+def sum_of(dtype: str) -> Sum:
+    """The kind of adder that products of `dtype` need."""
+    return "fp32" if is_float(dtype) else "int32"

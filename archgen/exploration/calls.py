@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from archgen.exploration.evaluate import EvaluationTools
-from archgen.exploration.measures import AREA
-from archgen.exploration.plan import Given, load_exploration, load_sensitivity_plan
+from archgen.exploration.plan import AREA, Given, load_exploration, load_sensitivity_plan
 from archgen.exploration.saving import save_answer, save_found, save_sensitivities
-from archgen.exploration.search import ExplorationResult, search
+from archgen.exploration.search import Answer, ExplorationResult, search, smallest
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
-from archgen.exploration.target import Answer, smallest
 from archgen.schema.variants import factor_of
 from archgen.studies.options import Running, with_fields
 from archgen.studies.sweep import Observer

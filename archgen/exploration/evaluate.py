@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
-from archgen.exploration.measures import Constraint, measured
+from archgen.exploration.plan import Constraint, measured
 from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.points import Outcome, Point
 from archgen.schema.variants import Variant

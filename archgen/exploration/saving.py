@@ -16,11 +16,9 @@ import yaml
 from matplotlib.figure import Figure
 
 from archgen.exploration.evaluate import EvaluatedMachine
-from archgen.exploration.measures import measured
-from archgen.exploration.plan import Exploration, Objective
-from archgen.exploration.search import ExplorationResult
+from archgen.exploration.plan import Exploration, Objective, measured
+from archgen.exploration.search import Answer, ExplorationResult
 from archgen.exploration.sensitivity import Sensitivities
-from archgen.exploration.target import Answer
 from archgen.outcomes.frame import Frame, records
 from archgen.plots import pareto_figure, save_figures, tornado_figure
 from archgen.plots.saving import EXPLORE, keep_only

@@ -15,8 +15,7 @@ from itertools import chain, combinations
 import pandas as pd
 
 from archgen.exploration.evaluate import EvaluatedMachine, EvaluationTools, Judge
-from archgen.exploration.measures import AREA
-from archgen.exploration.plan import SensitivityPlan
+from archgen.exploration.plan import AREA, SensitivityPlan
 from archgen.exploration.space import Indices, Parameter, base_value
 from archgen.outcomes.frame import Frame, Record
 from archgen.outcomes.rows import per_area

@@ -19,7 +19,7 @@ from typing import Any
 
 from archgen.exploration.plan import Exploration
 from archgen.exploration.space import Indices, only_listed
-from archgen.process.cache import content_hash
+from archgen.process.files import content_hash
 from archgen.schema.variants import Variant
 from archgen.studies.store import Store
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from archgen.energy import EnergyCosts, costs_of
-from archgen.energy.area_of_parts import instruction_bytes
+from archgen.energy.area import instruction_bytes
 from archgen.energy.ranges import UncertainValue, at_node
 from archgen.energy.table import Speed, shipped_table
 from archgen.lint.rules import Chip, DramKind, published_chips

@@ -15,6 +15,8 @@ fields of QuantizeLinear (2.0.0).
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,11 @@ from onnx import helper, numpy_helper
 
 from archgen.models.errors import ModelError
 from archgen.schema.tree import guess
+from archgen.zoo.shapes import REDUCED, attribute, weights_in_blocks
+from compiler import api
 from compiler.api import numbers_in
+from simmodel.arch.base import near
+from simmodel.arch.element_types import MX_BITS, MX_BLOCK
 
 SUFFIX = ".encodings"
 _KINDS = ("int8", "uint8", "int16", "uint16", "int32")
@@ -231,3 +237,90 @@ def _encoding(parts: Sequence[Mapping[str, Any]]) -> TensorEncoding | None:
     if scale.ndim != 1 or not (scale > 0).all():
         raise ValueError("scales are numbers above 0, one or a list")
     return TensorEncoding(kind, scale.astype(np.float32), zero, first.get("axis"))
+
+
+# Weights and activations rounded to a microscaling format: `net.onnx:weights=mxfp4`. They are
+# rounded as engines multiply them, so normalization behind a convolution is folded into its weights
+# before. Of `activations=mxfp8` products read both operands in blocks, the weights too.
+
+_FORMAT = re.compile(r"(?<=[:,])(weights|activations)=([A-Za-z]\w*)(?:,|$)")
+
+
+def formats_of(spec: str) -> tuple[str, dict[str, str]]:
+    """`spec` of a model without the formats of its weights and activations, and these, of which
+    some or none may be given. Raises ModelError where there is no such format."""
+    found: dict[str, str] = {}
+    while (said := _FORMAT.search(spec)) is not None and not Path(spec).is_file():
+        what, kind = said.groups()
+        if kind not in MX_BITS:
+            guess = near(kind.lower(), MX_BITS)
+            raise ModelError(f"{spec}: {what}={kind}: expected {', '.join(MX_BITS)}{guess}")
+        if what in found:
+            raise ModelError(f"{spec}: {what} are given twice")
+        found[what] = kind
+        spec = f"{spec[: said.start()]}{spec[said.end() :]}".rstrip(":,")
+    return spec, found
+
+
+def round_operands(proto: onnx.ModelProto, formats: Mapping[str, str]) -> None:
+    """Round constant weights of products and convolutions that are whole blocks along the
+    reduction, and what these are multiplied by."""
+    fold_batch_norms(proto.graph)
+    active = formats.get("activations", "")
+    kind = formats.get("weights", active)
+    for tensor, axis in weights_in_blocks(proto.graph, MX_BLOCK[kind]):
+        api.set_microscaled(tensor, kind, axis)
+    if active:
+        _round_inputs(proto, active)
+
+
+def _round_inputs(proto: onnx.ModelProto, kind: str) -> None:
+    """Put a node that rounds before each product of weights that are whole blocks."""
+    blocked = {t.name: t for t, _ in weights_in_blocks(proto.graph, MX_BLOCK[kind])}
+    made: dict[str, onnx.NodeProto] = {}
+    nodes: list[onnx.NodeProto] = []
+    for node in proto.graph.node:
+        weights = blocked.get(node.input[1]) if node.op_type in REDUCED else None
+        if weights is not None and not attribute(node, "transA", 0):
+            groups = attribute(node, "group", 1)
+            channels = weights.dims[1] * groups if node.op_type == "Conv" else 0
+            name = f"{node.input[0]}.{kind}{channels or ''}"
+            if name not in made:
+                made[name] = api.rounding(kind, node.input[0], name, channels)
+                nodes.append(made[name])
+            node.input[0] = name
+        nodes.append(node)
+    if not made:
+        return
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    version = next(each.version for each in proto.opset_import if each.domain in ("", "ai.onnx"))
+    proto.functions.append(api.microscaling(kind, version))
+    proto.opset_import.append(helper.make_opsetid(proto.functions[-1].domain, 1))
+
+
+def fold_batch_norms(graph: onnx.GraphProto) -> None:
+    """Put each BatchNormalization of a convolution that nobody else reads into its weights."""
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    reads = Counter(name for node in graph.node for name in node.input)
+    reads.update(port.name for port in graph.output)
+    convolutions = {node.output[0]: node for node in graph.node if node.op_type == "Conv"}
+    for node in [node for node in graph.node if node.op_type == "BatchNormalization"]:
+        conv = convolutions.get(node.input[0])
+        if conv is None or len(node.output) > 1 or reads[conv.output[0]] > 1:
+            continue
+        if not known.keys() >= {*conv.input[1:], *node.input[1:]} or reads[conv.input[1]] > 1:
+            continue
+        gain, shift, mean, variance = (api.numbers_in(known[name]) for name in node.input[1:5])
+        gain = gain / np.sqrt(variance + attribute(node, "epsilon", 1e-5))
+        weights, *bias = (api.numbers_in(known[name]) for name in conv.input[1:])
+        shift = shift + (sum(bias) - mean) * gain
+        wide = weights * gain.reshape(-1, *[1] * (weights.ndim - 1))
+        names = f"{node.output[0]}.weight", f"{node.output[0]}.shift"
+        for name, values in zip(names, (wide, shift), strict=True):
+            made = numpy_helper.from_array(values.astype(weights.dtype), name)
+            graph.initializer.append(made)
+        graph.initializer.remove(known[conv.input[1]])
+        conv.input[:] = [conv.input[0], *names]
+        conv.output[0] = node.output[0]
+        graph.node.remove(node)

@@ -36,10 +36,9 @@ from onnx import (
 from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
 from archgen.models.damage import damages, data_damage
-from archgen.models.encodings import SUFFIX, with_encodings
+from archgen.models.encodings import SUFFIX, formats_of, round_operands, with_encodings
 from archgen.models.errors import BatchError, ModelError
 from archgen.models.roles import InferredRoles, infer_roles
-from archgen.models.weights import formats_of, round_operands
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import SMALL, fixed_shapes, without_data, without_initializers
 from compiler import api

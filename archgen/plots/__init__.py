@@ -5,19 +5,21 @@ Figures are made without pyplot: no global state, no display, the same picture i
 `as_svg` turns one into text for a page.
 """
 
-from archgen.plots.bars import latency_figure, throughput_figure, tornado_figure
+from archgen.plots.bars import (
+    area_figure,
+    energy_figure,
+    latency_figure,
+    memory_figure,
+    stalls_figure,
+    throughput_figure,
+    tornado_figure,
+    waterfall_figure,
+)
 from archgen.plots.gantt import gantt_figure, utilization_figure
 from archgen.plots.over_time import bandwidth_figure, banks_figure, occupancy_figure
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.saving import detail_figures, overview_figures, save_figures
-from archgen.plots.stacked import (
-    area_figure,
-    energy_figure,
-    memory_figure,
-    stalls_figure,
-    waterfall_figure,
-)
 from archgen.plots.style import as_svg
 from archgen.plots.sweeps import map_figure, sweep_figure
 

@@ -20,13 +20,12 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+import archgen.plots.bars as bars
 import archgen.plots.over_time as over_time
-import archgen.plots.stacked as stacked
 from archgen.outcomes.axes import FAMILY, MACHINE, axes, workload
 from archgen.outcomes.estimated import comparable, has_figures, is_estimated, ranked_by, simulated
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.points import DIMENSION
-from archgen.plots.bars import latency_figure, throughput_figure, tornado_figure
 from archgen.plots.gantt import gantt_figure, utilization_figure
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
@@ -44,17 +43,17 @@ MOST_ROWS = 32
 OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "sweep_<column>": sweep_figure,
     "map_<column>_<column>": map_figure,
-    "latency": latency_figure,
-    "throughput": throughput_figure,
+    "latency": bars.latency_figure,
+    "throughput": bars.throughput_figure,
     "roofline": roofline_figure,
-    "memory": stacked.memory_figure,
-    "stalls": stacked.stalls_figure,
-    "waterfall": stacked.waterfall_figure,
-    "energy": stacked.energy_figure,
-    "area": stacked.area_figure,
+    "memory": bars.memory_figure,
+    "stalls": bars.stalls_figure,
+    "waterfall": bars.waterfall_figure,
+    "energy": bars.energy_figure,
+    "area": bars.area_figure,
     "pareto_area": pareto_figure,
     "pareto_energy": pareto_figure,
-    "tornado": tornado_figure,
+    "tornado": bars.tornado_figure,
 }
 """Name -> function of every figure that compares points."""
 DETAILS: Mapping[str, Callable[[Frame, Mapping[str, Arch]], Figure]] = {
@@ -128,10 +127,10 @@ def _compared_rows(frame: Frame, archs: Archs) -> Named:
     named = {axis.column for axis in axes(frame, archs) if not axis.ordered}
     # Where all that differs has an order, lines say more than bars.
     if not sweep_columns(frame, archs) or named & {MACHINE, FAMILY}:
-        bars = ((name, OVERVIEWS[name](frame, archs)) for name in ("latency", "throughput"))
-        yield from _extended(bars, ": estimated" if is_estimated(frame) else "")
+        drawn = ((name, OVERVIEWS[name](frame, archs)) for name in ("latency", "throughput"))
+        yield from _extended(drawn, ": estimated" if is_estimated(frame) else "")
     if _has_values(frame, "area_mm2"):
-        yield "area", stacked.area_figure(frame, archs)
+        yield "area", bars.area_figure(frame, archs)
 
 
 def _run_rows(frame: Frame, archs: Archs) -> Named:

@@ -18,14 +18,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 import archgen.report.tables as tables
-from archgen.outcomes.bottleneck import main_verdicts, verdict
+from archgen.outcomes.bottleneck import flat_notes, main_verdicts, verdict
 from archgen.outcomes.columns import COLUMNS, LIMITS, STALLS, column
-from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome
 from archgen.plots.saving import MOST_ROWS
 from archgen.process.files import write_text
 from archgen.report.account import Account, account
-from archgen.report.explorer import explorer
 from archgen.report.figures import (
     COSTS,
     DETAILS,
@@ -33,9 +31,9 @@ from archgen.report.figures import (
     chosen_details,
     details,
     drawings_of,
+    explorer,
     within_size,
 )
-from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import LEAST, Lever, for_energy, levers
 from archgen.report.points import PointView, ReportSubject, point_views
 from archgen.report.ranking import (
@@ -49,6 +47,7 @@ from archgen.report.ranking import (
 from archgen.report.search_results import findings
 from archgen.report.sheet import counted, listed, percent, short, signed, times
 from archgen.report.summary import sentences
+from archgen.report.tables import layer_sheet
 from archgen.schema.rewritten import fields_of
 
 REPORT = "report.html"

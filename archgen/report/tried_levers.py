@@ -18,10 +18,10 @@ from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.frame import matrix_cycles, number, records, results_frame
 from archgen.outcomes.points import Outcome
 from archgen.report.account import Account, account
-from archgen.report.layer_table import time_shares
 from archgen.report.lever_rules import DEPTHWISE, SHAPES, LeverRule, rules_for
 from archgen.report.points import PointView
 from archgen.report.sheet import counted, percent
+from archgen.report.tables import time_shares
 from archgen.schema.rewritten import changed
 from compiler import api
 from simmodel.arch.record import Arch

@@ -18,8 +18,7 @@ import archgen.schema.tree as trees
 from archgen.schema.json_schema import Schema, View, arch_view, view_of
 from archgen.schema.tree import ListNode, Mistake, Node, Path, Plain, ScalarNode, Table
 from simmodel.arch.base import Problem
-from simmodel.arch.dram_kinds import DRAM_KINDS
-from simmodel.arch.memories import Dram, SharedMemory
+from simmodel.arch.memories import DRAM_KINDS, Dram, SharedMemory
 from simmodel.arch.record import Arch
 from simmodel.arch.units import parse_hertz
 from simmodel.arch_rules import problems

@@ -15,8 +15,7 @@ from archgen.schema.json_schema import arch_view
 from archgen.schema.tree import Table
 from archgen.schema.variants import TWICE, as_node, near, variant
 from simmodel.arch.costs import EnergyTable
-from simmodel.arch.dram_kinds import DRAM_KINDS
-from simmodel.arch.memories import Dram
+from simmodel.arch.memories import DRAM_KINDS, Dram
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
 

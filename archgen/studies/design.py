@@ -21,7 +21,7 @@ from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shape
 from archgen.models.load import BatchError, ModelError, load_calibration, open_model
 from archgen.outcomes.axes import rows_with_fields
 from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, Execute, Point, Row
-from archgen.process.cache import code_version, content_hash
+from archgen.process.files import code_version, content_hash
 from archgen.process.guard import ResourceLimits, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices

@@ -18,7 +18,7 @@ from archgen.check.reference import lacks_kernels, run_node, sample_inputs
 from archgen.models.load import ModelError, SourceModel, check_sizes, load_calibration, open_model
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.points import Point
-from archgen.process.cache import Recent, cache_dir, content_hash
+from archgen.process.files import Recent, cache_dir, content_hash
 from archgen.process.steps import step
 from compiler import api
 from simmodel.arch.dtype import Array

@@ -31,8 +31,7 @@ from archgen.outcomes.fronts import pareto_front
 from archgen.outcomes.points import Outcome, Point, Row, StudyMetadata
 from archgen.plots import overview_figures
 from archgen.plots.saving import keep_only, save_figures
-from archgen.process.cache import code_version, revision
-from archgen.process.files import read_sealed, write_sealed
+from archgen.process.files import code_version, read_sealed, revision, write_sealed
 from archgen.process.start import DamagedFile
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError

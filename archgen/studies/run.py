@@ -26,8 +26,8 @@ from archgen.energy.model import energy_of, energy_of_events
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming_extensions
+from archgen.models.encodings import formats_of
 from archgen.models.load import ModelError
-from archgen.models.weights import formats_of
 from archgen.outcomes import rows
 from archgen.outcomes.bottleneck import DETAIL, bottleneck_row
 from archgen.outcomes.estimated import ESTIMATED
@@ -35,7 +35,7 @@ from archgen.outcomes.frame import number
 from archgen.outcomes.points import Outcome, Point, Row
 from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
-from archgen.process.cache import Recent, cache_dir, code_version, content_hash
+from archgen.process.files import Recent, cache_dir, code_version, content_hash
 from archgen.process.guard import refusal
 from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step

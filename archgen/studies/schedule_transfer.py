@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archgen.outcomes.points import Outcome, Point
-from archgen.process.cache import content_hash
+from archgen.process.files import content_hash
 from archgen.schema.rewritten import flattened
 from archgen.schema.variants import LESS, MORE, is_one_of
 from simmodel.arch.record import Arch

@@ -18,8 +18,7 @@ from archgen.extensions import unowned
 from archgen.outcomes.estimated import CHOSEN, COSTS, ENERGY_GUESS, GUESS, OFF
 from archgen.outcomes.fronts import representatives
 from archgen.outcomes.points import FIELD, Outcome, Point, Row
-from archgen.process.cache import cache_dir
-from archgen.process.files import remove_abandoned
+from archgen.process.files import cache_dir, remove_abandoned
 from archgen.report.tried_levers import POINTS
 from archgen.schema.variants import Variant
 from archgen.studies import schedule_transfer

@@ -26,7 +26,7 @@ from multiprocessing.context import BaseContext
 
 from archgen.outcomes.points import Outcome, Point
 from archgen.process import guard
-from archgen.process.cache import code_version
+from archgen.process.files import code_version
 from archgen.process.start import collect_rarely, configure_messages, single_threaded
 from archgen.process.steps import Board, ProcessStep, overdue, step_of
 from archgen.studies.run import EstimateBench, Estimator, Workbench, failure

@@ -19,7 +19,6 @@ import onnx
 import archgen.zoo.classifiers as classifiers
 import archgen.zoo.decoders as decoders
 import archgen.zoo.dense_prediction as dense_prediction
-import archgen.zoo.mobile as mobile
 import archgen.zoo.other as other
 import archgen.zoo.transformer as transformer
 from archgen.schema.source import read_packaged
@@ -45,7 +44,7 @@ class ZooNetwork:
     tolerance: float = 1e-3
 
 
-_FAMILIES = (classifiers, decoders, dense_prediction, mobile, other, transformer)
+_FAMILIES = (classifiers, decoders, dense_prediction, other, transformer)
 
 
 def _network(build: str, fixed: Mapping[str, Option] | None = None, **said: Any) -> ZooNetwork:

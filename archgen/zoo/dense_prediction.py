@@ -11,8 +11,7 @@ import math
 
 import numpy as np
 
-from archgen.zoo.builder import NetworkBuilder, ZooTensor, concatenated, scaled_channels
-from archgen.zoo.moments import Moments
+from archgen.zoo.builder import Moments, NetworkBuilder, ZooTensor, concatenated, scaled_channels
 
 _CHANNELS = (64, 128, 256, 512, 1024)
 

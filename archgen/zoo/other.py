@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto
 
-from archgen.zoo.builder import NetworkBuilder, ZooTensor
-from archgen.zoo.moments import Moments
+from archgen.zoo.builder import Moments, NetworkBuilder, ZooTensor
 from archgen.zoo.transformer import attention, check_heads, encoder_layers, gelu, layer_norm, linear
 
 _BASE = 10_000.0

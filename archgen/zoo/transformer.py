@@ -14,8 +14,7 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from archgen.zoo.builder import NetworkBuilder, ZooTensor
-from archgen.zoo.moments import Moments
+from archgen.zoo.builder import Moments, NetworkBuilder, ZooTensor
 
 _MASKED = float(np.finfo(np.float32).min)
 PEAKED = 1.4

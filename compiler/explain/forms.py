@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import compiler.target.machine as targets
 from compiler.cost.overlap import host_cycles
 from compiler.cost.work import array_work
 from compiler.explain.rejected import RejectedOption, cheaper
@@ -24,19 +25,6 @@ from compiler.target.array_mapping import Mapping as Lies
 from compiler.target.array_mapping import joining, mapping, on_columns, pixel_blocks, roles
 from compiler.target.bind import depthwise_each
 from compiler.target.loops.cover import Cover, CoverProblem, covers, shown
-from compiler.target.machine import (
-    array_of,
-    array_takes,
-    form_of,
-    function_engine_lacks,
-    no_products,
-    rate_type,
-    scalar_lacks,
-    scalar_takes,
-    slides,
-    vector_lacks,
-    vector_multiplies,
-)
 from compiler.target.product_tiles import lanes_take
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest
@@ -82,16 +70,18 @@ def forms_of(
             made.append(FormReport(nest.origin, "matrix.depthwise", walks, cycles, ()))
         elif compute.binding.engine == "matrix":
             depth = 1 if (k := roles(nest).k) is None else sizes[k]
-            kind = rate_type(nest, layer.tensors, seen)
+            kind = targets.rate_type(nest, layer.tensors, seen)
             lies = mapping(nest, seen.matrix, kind, depth, (compute.steps[0], compute.steps[1]))
             one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
             arrays.append(one + array_text(lies, nest, seen.matrix, sizes))
             made.append(_on_array(nest, lies, sizes, kind, seen))
-        elif form_of(nest).startswith("vector.window") and slides(nest, arch):
+        elif targets.form_of(nest).startswith("vector.window") and targets.slides(nest, arch):
             around = layer.tensors, arch, compute.binding, layer.inside, sizes[: nest.rank]
             kernel = " x ".join(str(dim.extent) for dim in nest.dims[nest.rank :])
             cycles = float(VectorWork(nest, *around).cycles)  # in one instruction, as it always is
-            made.append(FormReport(nest.origin, form_of(nest), f"[all of {kernel}]", cycles, ()))
+            made.append(
+                FormReport(nest.origin, targets.form_of(nest), f"[all of {kernel}]", cycles, ())
+            )
         for (origin, form), (work, cover) in works.items():
             if origin == first + compute.position:
                 made.append(_form_report(nest, form, work, cover))
@@ -117,27 +107,31 @@ def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float 
     """Each engine, what it takes for all of `nest`, or why it cannot run it."""
     tensors = layer.tensors
     if nest.depthwise:
-        engines = array_of(nest, tensors, arch), "vector"
+        engines = targets.array_of(nest, tensors, arch), "vector"
         names = zip(engines, depthwise_each(nest, tensors, arch), strict=True)
         yield from ((n, c, "") if c < math.inf else (n, None, "no such products") for n, c in names)
     elif nest.contraction:
         for name in arch.arrays or ("matrix",):
             seen = arch.with_array(name)
-            why = no_products(nest, tensors, seen)
-            taken = None if why else array_takes(nest, rate_type(nest, tensors, seen), seen)
+            why = targets.no_products(nest, tensors, seen)
+            taken = (
+                None
+                if why
+                else targets.array_takes(nest, targets.rate_type(nest, tensors, seen), seen)
+            )
             yield name, taken, why or ""
-        why = vector_multiplies(nest, tensors, arch)
+        why = targets.vector_multiplies(nest, tensors, arch)
         yield "vector", None if why else lanes_take(nest, tensors, arch), why or ""
     else:
-        why = vector_lacks(nest, tensors, arch, finishing=False)
+        why = targets.vector_lacks(nest, tensors, arch, finishing=False)
         work = VectorWork(nest, tensors, arch, Binding("vector"), layer.inside, nest.shape)
         yield "vector", None if why else float(work.cycles), why or ""
         for name in arch.function_engines:
-            why = function_engine_lacks(nest, tensors, arch, name)
+            why = targets.function_engine_lacks(nest, tensors, arch, name)
             yield name, None if why else float(replace(work, way=Binding(name)).cycles), why or ""
     if arch.scalar.types and not (nest.contraction or nest.depthwise):
-        why = scalar_lacks(nest, tensors, arch)
-        yield "scalar", None if why else scalar_takes(nest, arch), why or ""
+        why = targets.scalar_lacks(nest, tensors, arch)
+        yield "scalar", None if why else targets.scalar_takes(nest, arch), why or ""
     inputs = [a.tensor for a in nest.reads if tensors[a.tensor].data is None]
     operations = 2 * nest.macs or math.prod(dim.extent for dim in nest.dims)
     call = HostNode(tuple(inputs), (nest.tensor,), b"", nest.origin, nest.kind, "", operations)

@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+import simmodel.isa.operand_rules as rules
 from simmodel.arch.base import ENTRIES
 from simmodel.arch.dtype import NUMPY, Array, from_blocks
 from simmodel.arch.element_types import (
@@ -47,17 +48,7 @@ from simmodel.isa.base import (
 )
 from simmodel.isa.contraction import contraction, exact_type, largest
 from simmodel.isa.functions import looked_up
-from simmodel.isa.operand_rules import (
-    Breaches,
-    alike,
-    distinct,
-    multiplied,
-    ordered,
-    shaped,
-    single,
-    typed,
-    windowed,
-)
+from simmodel.isa.operand_rules import Breaches
 from simmodel.isa.region import Address, Operand, cached_property
 
 INFINITY = math.inf
@@ -106,22 +97,22 @@ class MatrixInstruction(Instruction):
     """The same of a, or its windows, of w and of dst, as they are multiplied."""
 
     def contract(self) -> Breaches:
-        yield from shaped({"dst": self.dst, "a": self.a, "w": self.w}, self.AXES)
+        yield from rules.shaped({"dst": self.dst, "a": self.a, "w": self.w}, self.AXES)
         channels = self.dst.shape[-1:]
-        yield from alike(self.dst, partial=self.partial, added=self.added)
+        yield from rules.alike(self.dst, partial=self.partial, added=self.added)
         for name, values in (("bias", self.bias), ("multiplier", self.multiplier)):
             if values is None or values.elements == 1:
                 continue  # one for all channels
             if values.shape != (1,) * (len(values.shape) - 1) + channels:
                 yield "shape", f"{name} has shape {values.shape}, expected {channels} or (1,)"
-        yield from multiplied(self.a, self.w, partial=self.partial, bias=self.bias)
-        yield from typed("multiplier", self.multiplier, "fp32")
-        yield from ordered(self.low, self.high)
+        yield from rules.multiplied(self.a, self.w, partial=self.partial, bias=self.bias)
+        yield from rules.typed("multiplier", self.multiplier, "fp32")
+        yield from rules.ordered(self.low, self.high)
         if self.table and (len(self.table) != ENTRIES or self.dst.dtype not in ("int8", "uint8")):
             yield "parameter", f"a table of {len(self.table)} for {self.dst.dtype}, expected 8 bits"
         if self.middle and (len(self.middle) != 3 or self.added is None):
             yield "parameter", "a step, its value and a zero point stand before what is added"
-        yield from distinct(self.dst)
+        yield from rules.distinct(self.dst)
 
     @property
     def lead(self) -> int:
@@ -343,7 +334,7 @@ class Windowed(MatrixInstruction):
         yield from broken
         if not any(rule == "shape" for rule, _ in broken):
             steps = (self.stride, self.dilation)
-            yield from windowed(self.a.shape[1:], self.dst.shape[1:], self.kernel, steps)
+            yield from rules.windowed(self.a.shape[1:], self.dst.shape[1:], self.kernel, steps)
 
     @property
     def kernel(self) -> tuple[int, int]:
@@ -451,7 +442,7 @@ class DepthwiseConv(Windowed):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        yield from single(self.a.dtype)
+        yield from rules.single(self.a.dtype)
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c = self.w.shape[-3:]

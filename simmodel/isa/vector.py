@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+import simmodel.isa.operand_rules as rules
 from simmodel.arch.dtype import Array, to_blocks
 from simmodel.arch.element_types import is_float, per_block, product_type
 from simmodel.arch.record import Arch, FunctionEngine
@@ -44,17 +45,7 @@ from simmodel.isa.functions import (
     widened,
 )
 from simmodel.isa.matrix import centred, letters, moving, windows
-from simmodel.isa.operand_rules import (
-    Breaches,
-    alike,
-    check_function,
-    distinct,
-    multiplied,
-    ordered,
-    shaped,
-    single,
-    windowed,
-)
+from simmodel.isa.operand_rules import Breaches
 from simmodel.isa.region import Operand, cached_property, merge_dimensions, walk
 
 
@@ -169,12 +160,12 @@ class VectorInstruction(VectorFamily):
         return exact(self.definition(), self.dst, *self.reads())
 
     def contract(self) -> Breaches:
-        yield from check_function(self.function, self.TABLE)
-        yield from ordered(self.low, self.high)
-        yield from distinct(self.dst)
+        yield from rules.check_function(self.function, self.TABLE)
+        yield from rules.ordered(self.low, self.high)
+        yield from rules.distinct(self.dst)
         blocks = next((o.dtype for o in self.reads() if per_block(o.dtype) > 1), self.dst.dtype)
         if self.function not in ("move", "blocks") or blocks != self.dst.dtype:
-            yield from single(blocks)
+            yield from rules.single(blocks)
         if self.function in self.TABLE and self.definition().bits and not self.exact:
             kinds = ", ".join(operand.dtype for operand in (self.dst, *self.reads()))
             yield "type", f"{self.function} of {kinds}, expected integers without a scale"
@@ -207,7 +198,7 @@ class _Elementwise(VectorInstruction):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        yield from alike(self.dst, **dict(zip("abc", self.reads(), strict=False)))
+        yield from rules.alike(self.dst, **dict(zip("abc", self.reads(), strict=False)))
 
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst, *self.reads()))
@@ -283,7 +274,7 @@ class Reduce(VectorInstruction):
 
     def contract(self) -> Breaches:
         yield from super().contract()
-        yield from alike(self.dst, partial=self.partial)
+        yield from rules.alike(self.dst, partial=self.partial)
         outer, inner = self.a.shape, self.dst.shape
         if len(outer) != len(inner) or any(
             m not in (1, n) for n, m in zip(outer, inner, strict=True)
@@ -340,14 +331,14 @@ class Window(VectorInstruction):
     def contract(self) -> Breaches:
         yield from super().contract()
         operands = {"dst": self.dst, "a": self.a, "w": self.w}
-        broken = tuple(shaped(operands, {"dst": "yxc", "a": "hwc", "w": "ijc"}))
+        broken = tuple(rules.shaped(operands, {"dst": "yxc", "a": "hwc", "w": "ijc"}))
         yield from broken
         if not broken:
             steps = (self.stride, self.dilation)
-            yield from windowed(self.a.shape, self.dst.shape, self.kernel, steps)
+            yield from rules.windowed(self.a.shape, self.dst.shape, self.kernel, steps)
         if self.w is None:
             return
-        yield from check_function(self.function, ("sum",))
+        yield from rules.check_function(self.function, ("sum",))
         if self.w.shape[:2] != self.kernel:
             yield "shape", f"w {self.w.shape} has not the extents of kernel {self.kernel}"
 
@@ -406,16 +397,16 @@ class Product(VectorFamily):
     """Sums to start from, of dst's shape."""
 
     def contract(self) -> Breaches:
-        yield from alike(self.dst, partial=self.partial)
+        yield from rules.alike(self.dst, partial=self.partial)
         extents = self._extents()
         for name, operand in (("dst", self.dst), ("a", self.a), ("w", self.w)):
             if len(operand.shape) != len(self.dst.shape):
                 yield "shape", f"{name} {operand.shape}, expected {len(self.dst.shape)} dimensions"
             elif any(n not in (1, m) for n, m in zip(operand.shape, extents, strict=True)):
                 yield "shape", f"{name} {operand.shape}, expected extents of {extents} or 1"
-        yield from multiplied(self.a, self.w, dst=self.dst, partial=self.partial)
-        yield from single(self.a.dtype)
-        yield from distinct(self.dst)
+        yield from rules.multiplied(self.a, self.w, dst=self.dst, partial=self.partial)
+        yield from rules.single(self.a.dtype)
+        yield from rules.distinct(self.dst)
 
     def cost(self) -> str:
         return "multiply"

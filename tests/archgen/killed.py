@@ -19,7 +19,7 @@ from typing import Any
 
 from host_only import HOST_ONLY, LOG, compile_host_only
 
-from archgen.process.cache import code_version
+from archgen.process.files import code_version
 from archgen.schema import load_arch
 from archgen.studies.design import Design, designed, points
 from archgen.studies.options import Running

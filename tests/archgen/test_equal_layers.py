@@ -16,7 +16,7 @@ from onnx import helper
 
 from archgen.cli.main import cli
 from archgen.outcomes.points import Execute, Point, Row
-from archgen.process.cache import cache_dir
+from archgen.process.files import cache_dir
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError

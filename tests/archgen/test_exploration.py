@@ -21,13 +21,11 @@ from archgen.cli.main import cli
 from archgen.energy import costs_of
 from archgen.exploration import calls
 from archgen.exploration.evaluate import EvaluationTools
-from archgen.exploration.measures import parse_constraint
-from archgen.exploration.plan import load_exploration, load_sensitivity_plan
+from archgen.exploration.plan import load_exploration, load_sensitivity_plan, parse_constraint
 from archgen.exploration.saving import save_found
-from archgen.exploration.search import ExplorationResult, search
+from archgen.exploration.search import ExplorationResult, search, smallest
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.space import base_value, values_of
-from archgen.exploration.target import smallest
 from archgen.outcomes.fronts import dominates, pareto_front, pareto_ranks
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from host_only import invoke
 
-from archgen.outcomes.bottleneck import bottleneck_row, verdict
+from archgen.outcomes.bottleneck import bottleneck_row, flat_notes, verdict
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.frame import results_frame
-from archgen.outcomes.insensitive import flat_notes
 from archgen.outcomes.points import Outcome, Row
 
 CORES, BANKS, DRAM = "arch.cores", "arch.memories.local.banks", "arch.memories.dram.bandwidth"

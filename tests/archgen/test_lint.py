@@ -9,8 +9,7 @@ import pytest
 import yaml
 from host_only import invoke
 
-from archgen.lint import RULES, findings
-from archgen.lint.findings import as_argument
+from archgen.lint import RULES, as_argument, findings
 from archgen.lint.rules import beyond_limit
 from archgen.lint.subject import LintedMachine
 from archgen.schema import load_arch, rewritten, shipped_names

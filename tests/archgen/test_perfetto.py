@@ -20,10 +20,10 @@ from role_nets import conv_net
 from small_run import machine, two_layers, two_tiles
 
 import archgen
+import archgen.perfetto as document
 from archgen.outcomes.columns import column
 from archgen.outcomes.rows import traffic_row
-from archgen.perfetto import document, trace_bytes, write_trace
-from archgen.perfetto.counters import _thinned
+from archgen.perfetto import _thinned, trace_bytes, write_trace
 from archgen.schema import load_arch
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Loop, Unary

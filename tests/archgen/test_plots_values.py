@@ -16,25 +16,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+import archgen.plots as plots
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
 from archgen.outcomes.frame import Frame, typed_frame
 from archgen.outcomes.points import Row
-from archgen.plots import (
-    area_figure,
-    as_svg,
-    bandwidth_figure,
-    banks_figure,
-    energy_figure,
-    gantt_figure,
-    latency_figure,
-    occupancy_figure,
-    pareto_figure,
-    save_figures,
-    throughput_figure,
-    tornado_figure,
-    utilization_figure,
-    waterfall_figure,
-)
 from archgen.plots.findings import extremes
 from archgen.plots.over_time import stretches
 from archgen.plots.pareto import front_places
@@ -117,22 +102,22 @@ def levels() -> Frame:
 
 def test_throughput_is_drawn_below_its_bound() -> None:
     row: Row = {"throughput_ips": 50.0, "efficiency": 0.5}
-    axes = throughput_figure(results(row)).axes[0]
+    axes = plots.throughput_figure(results(row)).axes[0]
     assert lengths(axes, 0) == [50.0]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == [100.0]
-    axes = throughput_figure(results(row | {"in_flight": 3})).axes[0]
+    axes = plots.throughput_figure(results(row | {"in_flight": 3})).axes[0]
     assert all(np.isnan(line.get_xdata()[0]) for line in axes.get_lines())
 
 
 def test_energy_and_area_are_stacked_from_their_parts() -> None:
     parts: Row = {"energy_mac_mj": 1.0, "energy_link_mj": 0.0, "energy_dram_mj": 3.0}
     total: Row = {"energy_mj": 4.0, "energy_low_mj": 2.0, "energy_high_mj": 9.0}
-    figure = energy_figure(results(parts | total))
+    figure = plots.energy_figure(results(parts | total))
     assert lengths(figure.axes[0], 0) == [1.0, 3.0]
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [2.0, 9.0]
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["mac", "DRAM", "low to high"]
     area: Row = {"area_mm2": 5.0, "area_mac_mm2": 2.0, "area_other_mm2": 3.0}
-    figure = area_figure(results(area, area | {"model": "other"}))
+    figure = plots.area_figure(results(area, area | {"model": "other"}))
     assert len(figure.axes[0].get_yticks()) == 1, "a machine has one area, whatever runs"
     assert lengths(figure.axes[0], 0) == [2.0, 3.0]
 
@@ -140,10 +125,10 @@ def test_energy_and_area_are_stacked_from_their_parts() -> None:
 def test_what_is_missing_is_said() -> None:
     refused = results({"status": "does_not_fit"}, {"energy_mj": math.nan, "area_mm2": None})
     refused["energy_mac_mj"] = math.nan
-    assert "does not fit" in texts(energy_figure(refused))
-    assert "no value" in texts(energy_figure(refused))
-    assert "no value" in texts(area_figure(refused.assign(area_mm2=math.nan)))
-    assert "no point" in texts(pareto_figure(refused.assign(latency_ms=math.nan)))
+    assert "does not fit" in texts(plots.energy_figure(refused))
+    assert "no value" in texts(plots.energy_figure(refused))
+    assert "no value" in texts(plots.area_figure(refused.assign(area_mm2=math.nan)))
+    assert "no point" in texts(plots.pareto_figure(refused.assign(latency_ms=math.nan)))
 
 
 @pytest.mark.parametrize(
@@ -159,14 +144,14 @@ def test_the_front_is_labelled_and_the_rest_grey() -> None:
         {"arch": name, "latency_ms": x, "area_mm2": y}
         for name, x, y in [("quick", 1.0, 9.0), ("small", 5.0, 2.0), ("worse", 6.0, 8.0)]
     ]
-    axes = pareto_figure(results(*rows)).axes[0]
+    axes = plots.pareto_figure(results(*rows)).axes[0]
     grey, marks = axes.get_lines()
     assert grey.get_xydata().tolist() == [[6.0, 8.0]]
     assert marks.get_xydata().tolist() == [[1.0, 9.0], [5.0, 2.0]]
     assert marks.get_drawstyle() == "steps-post"  # what one trades for the other costs both
     assert {text.get_text() for text in axes.texts} >= {"quick", "small"}
     with pytest.raises(KeyError, match="speed"):
-        pareto_figure(results(*rows), "speed")
+        plots.pareto_figure(results(*rows), "speed")
 
 
 def test_equal_points_of_a_front_have_one_name() -> None:
@@ -174,7 +159,7 @@ def test_equal_points_of_a_front_have_one_name() -> None:
         {"arch": name, "latency_ms": x, "area_mm2": y}
         for name, x, y in [("a", 1.0, 9.0), ("b", 1.0, 9.0), ("c", 1.0, 9.0), ("small", 5.0, 2.0)]
     ]
-    axes = pareto_figure(results(*rows)).axes[0]
+    axes = plots.pareto_figure(results(*rows)).axes[0]
     named = {text.get_text() for text in axes.texts} & {"a and 2 equal", "b", "c", "small"}
     assert named == {"a and 2 equal", "small"}
 
@@ -188,13 +173,13 @@ def test_what_stands_on_no_front_for_want_of_a_result_is_named() -> None:
         for n in range(6)
     ]
     broken: Row = {"arch": "odd", "latency_ms": math.nan, "area_mm2": 1.0, "status": "failed"}
-    axes = pareto_figure(results(*rows, *refused, broken)).axes[0]
+    axes = plots.pareto_figure(results(*rows, *refused, broken)).axes[0]
     first, said = axes.get_xlabel().split("\n", 1)
     assert first == "latency [ms], less is better"
     assert " ".join(said.split()) == (
         "not shown: small-0, small-1, small-2, small-3 and 2 more (does not fit); odd (failed)"
     )
-    none = texts(pareto_figure(results(*refused[:2])))
+    none = texts(plots.pareto_figure(results(*refused[:2])))
     assert "small-0, small-1 (does not fit)" in " ".join(none.split())
 
 
@@ -203,7 +188,7 @@ def test_labels_cover_no_point_and_no_label() -> None:
         {"arch": f"machine-{i}", "latency_ms": 1 + i % 5 / 9, "area_mm2": 2.0 - i / 40}
         for i in range(40)
     ]
-    figure = pareto_figure(results(*rows))
+    figure = plots.pareto_figure(results(*rows))
     figure.draw_without_rendering()
     (axes,) = figure.axes
     boxes = [text.get_window_extent() for text in axes.texts if text.get_color() != "#222222"]
@@ -219,7 +204,7 @@ def test_among_many_points_names_are_numbers_with_a_key() -> None:
     rest: list[Row] = [
         {"arch": f"m{i}", "latency_ms": 2 + i / 40, "area_mm2": 2.5} for i in range(40)
     ]
-    figure = pareto_figure(results(*best, *rest))
+    figure = plots.pareto_figure(results(*best, *rest))
     assert {"1", "2"} <= {text.get_text() for text in figure.axes[0].texts}
     key = [text.get_text() for text in figure.legends[0].get_texts()]
     assert key[-2:] == ["1  quick", "2  small"]
@@ -230,7 +215,7 @@ def test_the_tornado_sorts_by_what_matters() -> None:
         {"parameter": "small", "low_value": "1", "high_value": "2", "low": 0.01, "high": -0.02},
         {"parameter": "large", "low_value": "3", "high_value": "4", "low": 0.5, "high": math.nan},
     ]
-    figure = tornado_figure(pd.DataFrame(rows).assign(metric="latency_ms"))
+    figure = plots.tornado_figure(pd.DataFrame(rows).assign(metric="latency_ms"))
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["large", "small"]
     assert lengths(axes, 0) == [50.0]
@@ -238,7 +223,7 @@ def test_the_tornado_sorts_by_what_matters() -> None:
     assert "4: no result" in texts(figure)
     assert "latency_ms" in axes.get_xlabel()
     many = pd.DataFrame([rows[0] | {"parameter": f"p{i}"} for i in range(60)])
-    assert len(tornado_figure(many).axes[0].get_yticks()) == 40
+    assert len(plots.tornado_figure(many).axes[0].get_yticks()) == 40
 
 
 def test_time_is_dealt_out_by_the_ends_of_groups() -> None:
@@ -249,7 +234,7 @@ def test_time_is_dealt_out_by_the_ends_of_groups() -> None:
 
 
 def test_utilization_is_over_a_layers_own_time() -> None:
-    when, use = utilization_figure(layers(), ARCHS).axes
+    when, use = plots.utilization_figure(layers(), ARCHS).axes
     assert lengths(use, 0) == pytest.approx([100 * 120 / 600 / EDGE.core_count])
     assert use.get_lines()[0].get_xdata()[0] == pytest.approx(100 * 120 / 400)
     assert [label.get_text() for label in when.get_yticklabels()] == ["a + (0)", "c (1)", "d (2)"]
@@ -258,7 +243,7 @@ def test_utilization_is_over_a_layers_own_time() -> None:
 def test_of_many_layers_the_longest_are_drawn() -> None:
     rows = [POINT | {"node": f"n{i}", "group": i, "start_cycle": 10 * i, "macs": 1,
                      "end_cycle": 11 * i + 10} for i in range(100)]  # fmt: skip
-    figure = utilization_figure(typed_frame(rows, LAYER_COLUMNS), ARCHS)
+    figure = plots.utilization_figure(typed_frame(rows, LAYER_COLUMNS), ARCHS)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == [f"n{i} ({i})" for i in range(28, 100)]
     said = " ".join(figure.get_suptitle().split())
@@ -266,7 +251,7 @@ def test_of_many_layers_the_longest_are_drawn() -> None:
 
 
 def test_engines_have_lanes_and_groups_take_turns() -> None:
-    figure = gantt_figure(spans(), ARCHS)
+    figure = plots.gantt_figure(spans(), ARCHS)
     ruler, axes = figure.axes
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ["0 matrix", "0 load", "1 matrix", "1 load", "host"]
@@ -280,19 +265,19 @@ def test_engines_have_lanes_and_groups_take_turns() -> None:
     assert (start, width) == (100, 300)
     assert colour == pytest.approx(full)
     assert drawn[1][1] != pytest.approx(full), "a group of odd number is light"
-    assert "(36 more cores)" in gantt_figure(spans(60), ARCHS).get_suptitle()
+    assert "(36 more cores)" in plots.gantt_figure(spans(60), ARCHS).get_suptitle()
 
 
 def test_memories_are_drawn_as_shares_of_their_size() -> None:
-    axes = occupancy_figure(levels(), ARCHS).axes[0]
+    axes = plots.occupancy_figure(levels(), ARCHS).axes[0]
     assert list(axes.patches[0].get_data().values) == [50, 0]
     assert "50 %" in axes.get_title("left")
-    image = banks_figure(levels(), ARCHS).axes[0].images[0]
+    image = plots.banks_figure(levels(), ARCHS).axes[0].images[0]
     assert np.asarray(image.get_array()).tolist() == [[100, 0], [25, 0]]
 
 
 def test_bandwidth_stacks_reads_and_writes_below_the_peak() -> None:
-    axes = bandwidth_figure(levels(), ARCHS).axes[0]
+    axes = plots.bandwidth_figure(levels(), ARCHS).axes[0]
     reads, writes = (patch.get_data() for patch in axes.patches)
     assert (list(reads.values), list(writes.values)) == ([8, 4], [10, 4])
     assert axes.get_lines()[0].get_ydata()[0] == EDGE.dram_bytes_per_cycle
@@ -301,11 +286,11 @@ def test_bandwidth_stacks_reads_and_writes_below_the_peak() -> None:
 
 def test_figures_of_a_point_refuse_several() -> None:
     both = pd.concat([levels(), levels().assign(model="other")])
-    for draw in (occupancy_figure, banks_figure, bandwidth_figure):
+    for draw in (plots.occupancy_figure, plots.banks_figure, plots.bandwidth_figure):
         with pytest.raises(ValueError, match="2 points"):
             draw(both, ARCHS)
     with pytest.raises(ValueError, match="0 points"):
-        gantt_figure(spans().iloc[:0], ARCHS)
+        plots.gantt_figure(spans().iloc[:0], ARCHS)
 
 
 def test_details_are_drawn_for_every_point_of_every_frame() -> None:
@@ -329,7 +314,7 @@ def test_files_have_the_format_asked_for(tmp_path: Path) -> None:
     assert set(names) <= set(OVERVIEWS)  # which `archgen explain plots` tells
     assert names == ["latency", "throughput", "memory", "stalls", "roofline"]
     inside = detail_figures(ARCHS, levels=levels())
-    paths = save_figures([*overview_figures(frame, ARCHS), *inside], tmp_path, "svg")
+    paths = plots.save_figures([*overview_figures(frame, ARCHS), *inside], tmp_path, "svg")
     assert (tmp_path / "soma-edge-net-b1-int8" / "bandwidth.svg") in paths
     page = '<g id="patch_1">\n   <path d="[^"]*" style="fill: #ffffff"'
     assert all(re.search(page, path.read_text()) for path in paths), "dark ink on white"
@@ -360,17 +345,19 @@ def test_pictures_of_an_earlier_shape_go_and_others_stay(tmp_path: Path) -> None
 def test_names_have_the_outline_of_the_page() -> None:
     ends = {"a": (1, 2), "b": (2, 1)}
     rows: list[Row] = [{"arch": n, "latency_ms": x, "area_mm2": y} for n, (x, y) in ends.items()]
-    assert "stroke: var(--figure-paper" in as_svg(pareto_figure(results(*rows)))
+    assert "stroke: var(--figure-paper" in plots.as_svg(plots.pareto_figure(results(*rows)))
 
 
 def test_one_machine_is_not_best_of_itself() -> None:
     rows: list[Row] = [{"model": name, "latency_ms": n} for n, name in enumerate("ab", 1)]
-    assert latency_figure(results(*rows)).get_suptitle() == "Latency: 1 to 2 ms"
+    assert plots.latency_figure(results(*rows)).get_suptitle() == "Latency: 1 to 2 ms"
 
 
 def test_svg_fits_into_any_page() -> None:
     one, other = (
-        as_svg(tornado_figure(pd.DataFrame([{"parameter": "a & b", "low": low, "high": 0.2}])))
+        plots.as_svg(
+            plots.tornado_figure(pd.DataFrame([{"parameter": "a & b", "low": low, "high": 0.2}]))
+        )
         for low in (0.1, 0.3)
     )
     ElementTree.fromstring(one)
@@ -430,27 +417,27 @@ def test_titles_say_who_is_best_and_by_how_much(
         {"arch": n, "latency_ms": t, "efficiency": 0.5} for n, t in zip("ab", times, strict=False)
     )
     rows = [row | {"model": f"net{number}"} for row in own for number in range(networks)]
-    assert " ".join(latency_figure(results(*rows)).get_suptitle().split()) == title
+    assert " ".join(plots.latency_figure(results(*rows)).get_suptitle().split()) == title
 
 
 def test_titles_say_what_takes_most_and_what_holds() -> None:
     costs: Row = {"energy_mj": 4.0, "energy_dram_mj": 3.0, "energy_mac_mj": 1.0}
     spent: list[Row] = [costs | {"arch": "a"}, costs | {"arch": "b", "energy_mj": 8.0}]
-    energy = energy_figure(results(*spent)).get_suptitle()
+    energy = plots.energy_figure(results(*spent)).get_suptitle()
     assert " ".join(energy.split()) == (
         "Energy: a takes least, b 2 times as much; DRAM is 75 % of all"
     )
     held: list[Row] = [{"arch": n, "held_by": by, "bound_by": by, "of_bound": 0.9}
             for n, by in zip("ab", ("bandwidth", "matrix"), strict=True)]  # fmt: skip
-    assert " ".join(waterfall_figure(results(*held)).get_suptitle().split()) == (
+    assert " ".join(plots.waterfall_figure(results(*held)).get_suptitle().split()) == (
         "What holds points up: a by DRAM bandwidth, b by matrix engines"
     )
     # One machine on two networks: these have the names.
     held = [row | {"arch": "a", "model": f"net{row['arch']}", "latency_ms": 1.0} for row in held]
-    assert " ".join(waterfall_figure(results(*held)).get_suptitle().split()) == (
+    assert " ".join(plots.waterfall_figure(results(*held)).get_suptitle().split()) == (
         "What holds points up: neta by DRAM bandwidth, netb by matrix engines"
     )
-    assert latency_figure(results(*held)).get_suptitle() == "Latency: 1 ms"
+    assert plots.latency_figure(results(*held)).get_suptitle() == "Latency: 1 ms"
 
 
 def test_titles_keep_settings_apart_from_what_they_reach() -> None:

@@ -17,7 +17,7 @@ from archgen.energy import costs_of
 from archgen.energy.area import Area
 from archgen.energy.price import PRICES, dies_per_wafer, price_of, price_row
 from archgen.energy.sensitivity import effects
-from archgen.exploration.measures import measure_column
+from archgen.exploration.plan import measure_column
 from archgen.schema import load_arch, load_archs, shipped_names
 from archgen.schema.rewritten import changed
 from simmodel.arch.record import Arch

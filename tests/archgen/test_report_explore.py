@@ -19,7 +19,7 @@ from role_nets import conv_net
 
 from archgen.report import page as pages
 from archgen.report import report_html, write_report
-from archgen.report.explorer import Explorer, explorer
+from archgen.report.figures import Explorer, explorer
 from archgen.report.points import point_views
 from archgen.report.ranking import machine_content, measured, rank
 from archgen.report.sheet import Cell, ComputedColumn, Heading, sheet

@@ -14,9 +14,8 @@ import archgen
 from archgen.cli import compare as verb
 from archgen.cli.compare import compare, comparison_lines, gate_lines, pairs_table
 from archgen.cli.summary import screenful
-from archgen.comparison.comparison import ComparedStudy, StudyComparison
+from archgen.comparison.comparison import ComparedStudy, StudyComparison, gates_of, judged, share_of
 from archgen.comparison.comparison import compare as compared
-from archgen.comparison.gates import gates_of, judged, share_of
 from archgen.outcomes.answer import answer
 from archgen.outcomes.axes import with_swept
 from archgen.outcomes.columns import STALLS

@@ -17,9 +17,8 @@ import archgen
 from archgen.check.reference import run_reference, sample_inputs
 from archgen.models.load import zoo_options
 from archgen.schema import load_arch
-from archgen.zoo.builder import ACTIVATIONS
+from archgen.zoo.builder import ACTIVATIONS, Moments
 from archgen.zoo.catalog import CATALOG, Option, build
-from archgen.zoo.moments import Moments
 from archgen.zoo.shapes import known_shapes
 from compiler.context import CompileOptions, Context
 from compiler.decisions.group_costs import GroupCosts

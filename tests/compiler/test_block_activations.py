@@ -17,9 +17,9 @@ from test_microscaling import MACHINES
 
 import archgen
 import simmodel.isa.vector
+from archgen.models.encodings import round_operands
 from archgen.models.errors import ModelError
 from archgen.models.load import open_model
-from archgen.models.weights import round_operands
 from compiler.frontend.microscaling import microscaling, rounding
 from compiler.numerics.nest_error import against_order, forward_error
 from compiler.tensor_ir.nest import Access, Dim, Nest, at

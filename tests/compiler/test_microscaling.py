@@ -15,9 +15,9 @@ from networks import Net, array_cycles, check, feeds_of, reference, refused, wei
 from onnx import numpy_helper
 
 import archgen
+from archgen.models.encodings import fold_batch_norms, round_operands
 from archgen.models.errors import ModelError
 from archgen.models.load import open_model
-from archgen.models.weights import fold_batch_norms, round_operands
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.dtype import holds, microscaled, pack, unpack
 from simmodel.arch.element_types import MX_BITS, MX_BLOCK

@@ -18,38 +18,8 @@ from handmade import at, machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simmodel.isa as isa
 from simmodel.arch.dtype import NUMPY
-from simmodel.isa import (
-    INSTRUCTIONS,
-    Arrive,
-    Await,
-    Binary,
-    Claim,
-    Conv,
-    Copy,
-    DepthwiseConv,
-    Fill,
-    Gather,
-    Gemm,
-    HostCall,
-    Instruction,
-    Loop,
-    Product,
-    Reduce,
-    ScalarBinary,
-    ScalarNop,
-    ScalarReduce,
-    ScalarTernary,
-    ScalarUnary,
-    Scatter,
-    Splat,
-    Sync,
-    Ternary,
-    Tile,
-    Unary,
-    Window,
-    WinogradConv,
-)
 from simmodel.isa.forms import absent, forms
 from simmodel.isa.functions import BINARY, REDUCE, UNARY
 from simmodel.isa.region import Address, Operand
@@ -85,7 +55,7 @@ def look(bytes_: Memory, operand: Operand, variables: dict[str, int] | None = No
 class Case:
     """An instruction, its cycles on the test machine, the bytes it moves, and its result."""
 
-    instruction: Instruction
+    instruction: isa.Instruction
     cycles: int
     traffic: int
     result: Reals | None = None
@@ -132,45 +102,45 @@ IMAGE, IMAGES = at("local", 0, (7, 5, 4)), at("local", 0, (2, 7, 5, 4))
 CASES = [
     # What they do stands in test_indirect: their index may not be anything.
     Case(
-        Gather(
+        isa.Gather(
             engine="load", dst=at("local", 0, (3, 6)), src=at("dram", 0, (10, 6), strides=(16, 1)),
             index=at("dram", 512, (3,), "int32"),
         ),
         12, 3 * 64 + 32 + 64,
     ),
     Case(
-        Scatter(
+        isa.Scatter(
             engine="store", dst=at("dram", 0, (10, 6), strides=(16, 1)), src=at("local", 0, (3, 6)),
             index=at("local", 512, (3,), "int64"),
         ),
         12, 3 * 64 + 32 + 32,
     ),
     Case(
-        Copy(
+        isa.Copy(
             engine="load", dst=at("local", 0, (4, 6)), src=at("dram", 64, (4, 6), strides=(16, 1)),
         ),
         4, 32 + 4 * 64, lambda a: a,  # one run of each row per cycle
     ),
     Case(
-        Copy(
+        isa.Copy(
             engine="load", dst=at("local", 0, (5, 7)), src=at("dram", 64, (3, 4)), before=(1, 2),
             fill=-7.0,
         ),
         5, 48 + 64, bordered,
     ),
     Case(
-        Fill(engine="load", dst=at("local", 32, (4, 8)), value=5.0), 2, 32,
+        isa.Fill(engine="load", dst=at("local", 32, (4, 8)), value=5.0), 2, 32,
         lambda: np.full((4, 8), 5, np.int8),
     ),
     Case(
-        Tile(
+        isa.Tile(
             engine="matrix", dst=SMALL, a=at("local", 0, (1, 2, 2, 8)), w=at("local", 64, (8, 6)),
             partial=SMALL,
         ),
         1, 32 + 48 + 96 + 96, product,
     ),
     Case(
-        Gemm(
+        isa.Gemm(
             engine="matrix", dst=at("local", 2048, (1, 2, 2, 6), scale=4.0, zero=3),
             a=at("local", 0, (1, 2, 2, 8), zero=-5), w=at("local", 64, (8, 6)),
             bias=at("local", 1024, (6,), "int32"), multiplier=FACTORS, low=0.0, high=300.0,
@@ -179,34 +149,34 @@ CASES = [
         requantized,
     ),
     Case(
-        Conv(
+        isa.Conv(
             engine="matrix", dst=at("accumulators", 0, (2, 3, 2, 6), "int32"), a=IMAGES,
             w=at("local", 1024, (3, 3, 4, 6)), stride=(2, 2),
         ),
         10, 288 + 216 + 288, lambda a, w: np.stack([sliding(image, w, 2, False) for image in a]),
     ),
     Case(  # 2 x 3 x 2 tiles, the last ones in part empty: two blocks of rows for each product
-        WinogradConv(
+        isa.WinogradConv(
             engine="matrix", dst=at("accumulators", 0, (2, 5, 3, 6), "int32"), a=IMAGES,
             w=at("local", 1024, (3, 3, 4, 6)),
         ),
         32, 288 + 216 + 720, lambda a, w: np.stack([sliding(image, w, 1, False) for image in a]),
     ),
     Case(
-        DepthwiseConv(
+        isa.DepthwiseConv(
             engine="matrix", dst=at("accumulators", 0, (2, 5, 3, 4), "int32"), a=IMAGES,
             w=at("local", 1024, (3, 3, 4)),
         ),
         8, 288 + 36 + 480, lambda a, w: np.stack([sliding(image, w, 1, True) for image in a]),
     ),
     Case(
-        Splat(
+        isa.Splat(
             engine="vector", dst=at("local", 512, (2, 3, 20), strides=(256, 32, 1)), value=-128.0
         ),
         12, 6 * 32, lambda: np.full((2, 3, 20), -128, np.int8),
     ),
     Case(
-        Unary(
+        isa.Unary(
             engine="vector", function="leaky_relu", a=at("local", 0, (3, 20), scale=0.5, zero=2),
             dst=at("local", 512, (3, 20), scale=0.25), parameters=(0.125,),
         ),
@@ -216,7 +186,7 @@ CASES = [
         ),
     ),
     Case(
-        Binary(
+        isa.Binary(
             engine="vector", function="add", a=at("local", 0, (3, 20), scale=0.5),
             b=at("local", 64, (3, 20), strides=(0, 1), scale=0.25), dst=at("local", 512, (3, 20)),
             low=-20.0, high=20.0,
@@ -225,21 +195,21 @@ CASES = [
         lambda a, b: int8(np.clip(a.astype(np.float64) / 2 + b.astype(np.float64) / 4, -20, 20)),
     ),
     Case(
-        Ternary(
+        isa.Ternary(
             engine="vector", function="select", a=at("local", 0, (16,)), b=at("local", 64, (16,)),
             c=at("local", 128, (16,)), dst=at("local", 192, (16,)),
         ),
         1, 64, lambda a, b, c: np.where(a != 0, b, c),
     ),
     Case(
-        Reduce(
+        isa.Reduce(
             engine="vector", function="sum", a=at("local", 0, (6, 8)),
             dst=at("local", 512, (1, 8), "int32"), partial=at("local", 512, (1, 8), "int32"),
         ),
         6, 48 + 32 + 32, lambda a, p: p + a.astype(int).sum(0, keepdims=True),
     ),
     Case(
-        Window(
+        isa.Window(
             engine="vector", function="max", a=IMAGE, kernel=(3, 3), stride=(2, 1),
             dst=at("local", 2048, (3, 3, 4)),
         ),
@@ -249,14 +219,14 @@ CASES = [
         ),
     ),
     Case(
-        Window(
+        isa.Window(
             engine="vector", function="sum", a=IMAGE, w=at("local", 1024, (3, 3, 4)), kernel=(3, 3),
             dst=at("local", 2048, (5, 3, 4), "int32"),
         ),
         135, 144 + 48 + 240, lambda a, w: sliding(a, w, 1, True),
     ),
     Case(  # 3 rows of sums, 5 values each, for 20 lanes: 3 x 5 x 2 vectors of 16
-        Product(
+        isa.Product(
             engine="vector", a=at("local", 0, (3, 5, 1), strides=(5, 1, 0)),
             w=at("local", 64, (1, 5, 20), strides=(0, 20, 1)),
             dst=at("local", 512, (3, 1, 20), "int32"),
@@ -266,57 +236,57 @@ CASES = [
         lambda a, w: (a.astype(int)[:, :, 0] @ w.astype(int)[0])[:, None],
     ),
     Case(  # a sum of 7 x 4 along the lanes, two vectors of them, behind what there was
-        Product(
+        isa.Product(
             engine="vector", a=at("local", 0, (7, 4)), w=at("local", 64, (7, 4), strides=(8, 2)),
             dst=at("local", 512, (1, 1), "int32"), partial=at("local", 512, (1, 1), "int32"),
         ),
         2, 32 + 16 * 28 + 16 + 16,
         lambda a, w, p: p + (a.astype(int) * w.astype(int)).sum(),
     ),
-    Case(ScalarNop(count=7), 7, 0),
+    Case(isa.ScalarNop(count=7), 7, 0),
     Case(
-        ScalarUnary(function="neg", a=at("local", 0, (3, 5)), dst=at("local", 512, (3, 5))),
+        isa.ScalarUnary(function="neg", a=at("local", 0, (3, 5)), dst=at("local", 512, (3, 5))),
         15 * 2, 2 * 16, lambda a: int8(-a.astype(int)),
     ),
     Case(
-        ScalarBinary(
+        isa.ScalarBinary(
             function="mul", a=at("local", 0, (10,)), b=at("local", 64, (10,)),
             dst=at("local", 512, (10,), "int32"),
         ),
         10 * 4, 16 + 16 + 48, lambda a, b: a.astype(int) * b,
     ),
     Case(
-        ScalarTernary(
+        isa.ScalarTernary(
             function="select", a=at("local", 0, (8,)), b=at("local", 64, (8,)),
             c=at("local", 128, (8,)), dst=at("local", 512, (8,)),
         ),
         8 * 2, 4 * 16, lambda a, b, c: np.where(a != 0, b, c),
     ),
     Case(
-        ScalarReduce(
+        isa.ScalarReduce(
             function="max", a=at("local", 0, (4, 6)), dst=at("local", 512, (4, 1)),
         ),
         24 * 2, 32 + 16, lambda a: a.max(1, keepdims=True),
     ),
     Case(
-        HostCall(
+        isa.HostCall(
             payload=0, inputs=(at("dram", 0, (16,)),), outputs=(at("dram", 64, (2, 8)),),
             operations=1000,
         ),
         100, 128,
     ),
-    Case(Sync(engine="load", waits=(("a", 2),), signals=(("b", 1), ("odd name", 3))), 0, 0),
-    Case(Arrive(engine="store", barrier="all"), 0, 0),
-    Case(Await(engine="load", barrier="all"), 0, 0),
-    Case(Claim(engine="load", dst=at("local", 0, (16,)), waits=(("full", 1),)), 0, 0),
+    Case(isa.Sync(engine="load", waits=(("a", 2),), signals=(("b", 1), ("odd name", 3))), 0, 0),
+    Case(isa.Arrive(engine="store", barrier="all"), 0, 0),
+    Case(isa.Await(engine="load", barrier="all"), 0, 0),
+    Case(isa.Claim(engine="load", dst=at("local", 0, (16,)), waits=(("full", 1),)), 0, 0),
 ]  # fmt: skip
 
 IDS = [f"{i}-{case.instruction.MNEMONIC}" for i, case in enumerate(CASES)]
 
 
 def test_every_instruction_has_a_case() -> None:
-    assert {type(case.instruction) for case in CASES} == set(INSTRUCTIONS.values())
-    assert all(name == kind.MNEMONIC for name, kind in INSTRUCTIONS.items())
+    assert {type(case.instruction) for case in CASES} == set(isa.INSTRUCTIONS.values())
+    assert all(name == kind.MNEMONIC for name, kind in isa.INSTRUCTIONS.items())
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -329,7 +299,7 @@ def test_engine_cycles_traffic_and_text(case: Case) -> None:
     flows = instruction.traffic(arch)
     assert sum(flow.bytes for flow in flows) == case.traffic
     # What is claimed moves with another core's instruction.
-    own = () if isinstance(instruction, Claim) else instruction.writes()
+    own = () if isinstance(instruction, isa.Claim) else instruction.writes()
     assert {f.operand for f in flows if f.write} == set(own)
     assert parse_items(print_item(instruction)) == (instruction,)
 
@@ -346,7 +316,7 @@ def test_a_prototype_answers_for_all_that_are_elsewhere(case: Case) -> None:
     assert (kind.cycles(arch), kind.startup(arch)) == (here.cycles(arch), here.startup(arch))
     assert (kind.overlap(arch), kind.breaches) == (here.overlap(arch), here.breaches)
 
-    def moves(instruction: Instruction) -> list[tuple[int, bool, float]]:
+    def moves(instruction: isa.Instruction) -> list[tuple[int, bool, float]]:
         places = [id(operand) for operand in instruction.operands()]
         flows = instruction.traffic(arch)
         return [(places.index(id(f.operand)), f.write, f.load(arch)) for f in flows]
@@ -383,7 +353,7 @@ def test_effect(case: Case) -> None:
     ],
 )
 def test_what_a_splat_cannot_be(changes: dict[str, Any], message: str) -> None:
-    splat = Splat(engine="vector", dst=at("local", 0, (4, 9), strides=(16, 1)))
+    splat = isa.Splat(engine="vector", dst=at("local", 0, (4, 9), strides=(16, 1)))
     vector = machine().vector.model_copy(update=changes)
     reason = splat.unencodable(machine().model_copy(update={"vector": vector}))
     assert reason is not None
@@ -404,7 +374,7 @@ def test_a_long_row_is_walked_as_rows(
     shape: tuple[int, ...], rank: int, cycles: int | None
 ) -> None:
     strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    splat = Splat(engine="vector", dst=at("local", 0, shape, strides=strides))
+    splat = isa.Splat(engine="vector", dst=at("local", 0, shape, strides=strides))
     changes = {"rank": rank, "max_extent": 8, "lanes": 5}
     arch = machine().model_copy(update={"vector": machine().vector.model_copy(update=changes)})
     assert (splat.unencodable(arch) is None) == (cycles is not None)
@@ -412,7 +382,7 @@ def test_a_long_row_is_walked_as_rows(
 
 
 def test_rounding_needs_the_type_that_it_rounds_to() -> None:
-    rounding = Unary(
+    rounding = isa.Unary(
         engine="vector", function="round_fp16", dst=at("local", 64, (8,), "fp32"),
         a=at("local", 0, (8,), "fp32"),
     )  # fmt: skip
@@ -445,10 +415,10 @@ def test_reductions_in_parts_give_the_whole(name: str) -> None:
     first = replace(whole, shape=(2, 6))
     second = replace(first, address=Address(12))
     view = lambda operand: look(bytes_, operand)  # noqa: E731
-    Reduce(engine="vector", function=name, a=whole, dst=dst).execute(view)
+    isa.Reduce(engine="vector", function=name, a=whole, dst=dst).execute(view)
     expected = look(bytes_, dst).copy()
-    Reduce(engine="vector", function=name, a=first, dst=dst).execute(view)
-    Reduce(engine="vector", function=name, a=second, dst=dst, partial=dst).execute(view)
+    isa.Reduce(engine="vector", function=name, a=first, dst=dst).execute(view)
+    isa.Reduce(engine="vector", function=name, a=second, dst=dst, partial=dst).execute(view)
     assert np.allclose(look(bytes_, dst), expected, rtol=1e-6)
 
 
@@ -462,7 +432,7 @@ BASES = [
 
 
 @st.composite
-def loop_nests(draw: st.DrawFn) -> Loop:
+def loop_nests(draw: st.DrawFn) -> isa.Loop:
     """One or two loops around an instruction, each operand moved by each loop or not."""
     instruction = draw(st.sampled_from(BASES))
     names = draw(st.sampled_from([("i",), ("i", "j")]))
@@ -480,12 +450,12 @@ def loop_nests(draw: st.DrawFn) -> Loop:
         changes[name] = replace(operand, address=replace(operand.address, terms=moves[key]))
     item: Any = replace(instruction, **changes)
     for variable in reversed(names):
-        item = Loop(variable, draw(st.integers(1, 4)), (item,))
+        item = isa.Loop(variable, draw(st.integers(1, 4)), (item,))
     return item
 
 
 def one_by_one(item: Any, bytes_: Memory, variables: dict[str, int]) -> None:
-    if not isinstance(item, Loop):
+    if not isinstance(item, isa.Loop):
         item.execute(lambda operand: look(bytes_, operand, variables))
         return
     for value in range(item.count):
@@ -493,7 +463,7 @@ def one_by_one(item: Any, bytes_: Memory, variables: dict[str, int]) -> None:
             one_by_one(inner, bytes_, {**variables, item.variable: value})
 
 
-def in_bulk(item: Loop, bytes_: Memory) -> bool:
+def in_bulk(item: isa.Loop, bytes_: Memory) -> bool:
     """Execute the expansion; whether any site stands for several iterations."""
     expansion = expand((item,))
     pairs = zip(expansion.order.tolist(), expansion.occurrence.tolist(), strict=True)
@@ -510,7 +480,7 @@ def in_bulk(item: Loop, bytes_: Memory) -> bool:
 
 @settings(max_examples=400)
 @given(loop_nests(), st.integers(0, 3))
-def test_wide_instructions_write_what_their_iterations_write(item: Loop, seed: int) -> None:
+def test_wide_instructions_write_what_their_iterations_write(item: isa.Loop, seed: int) -> None:
     single, bulk = memory(seed), memory(seed)
     for bytes_ in (single, bulk):
         bytes_["accumulators"].view(np.int32)[...] //= 2**12
@@ -522,12 +492,12 @@ def test_wide_instructions_write_what_their_iterations_write(item: Loop, seed: i
 def test_common_loops_are_taken_in_bulk() -> None:
     """The property above would hold if nothing were ever widened; these must be."""
     rows = {"t": 8}
-    tile = Tile(
+    tile = isa.Tile(
         engine="matrix", a=at("local", 0, (1, 2, 2, 8), terms={"k": 8}, strides=(128, 64, 32, 1)),
         w=at("local", 1024, (8, 6), terms={"k": 48}), dst=SMALL, partial=SMALL,
     )  # fmt: skip
-    move = Copy(
+    move = isa.Copy(
         engine="load", dst=at("local", 0, (8,), terms=rows), src=at("dram", 0, (8,), terms=rows)
     )
-    assert in_bulk(Loop("k", 4, (tile,)), memory())
-    assert in_bulk(Loop("t", 4, (move,)), memory())
+    assert in_bulk(isa.Loop("k", 4, (tile,)), memory())
+    assert in_bulk(isa.Loop("t", 4, (move,)), memory())
