@@ -140,7 +140,7 @@ def _planned(
     loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
     latest = _latest(steps, loads, arch)
     places = [dict(s.places) if isinstance(s, PlacedGroup) else {} for s in steps]
-    late, twins = dict[int, bool](), _twins(steps)
+    late, twins = dict[int, bool](), _twins(steps, loads)
     for role, memory in arch.memories.on_chip().items():
         own = [
             (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
@@ -154,9 +154,12 @@ def _planned(
     return tuple(made), late
 
 
-def _twins(steps: Sequence[Step]) -> list[int]:
-    """By step, the earlier one whose buffers are like its own and that most such steps precede, the
-    latest of these; -1: there is none. Of equal layers it is the same step of the one before."""
+def _twins(steps: Sequence[Step], loads: Sequence[_Load]) -> list[int]:
+    """By step, the latest of those that are like it and so are most steps up to it: where layers
+    are equal, the same step of the layer before; -1: there is none."""
+    moved: list[list[str]] = [[] for _ in steps]
+    for load in loads:
+        moved[load.step] += [load.engine, *(buffer.name for buffer in load.buffers)]
     numbers: dict[object, int] = {}
     kinds = np.empty(len(steps), np.int64)
     behind = np.zeros(len(steps) + 1, np.int64)
@@ -164,11 +167,14 @@ def _twins(steps: Sequence[Step]) -> list[int]:
     for number, step in enumerate(steps):
         form: object = None
         if isinstance(step, PlacedGroup):
-            plan, places = step.plan, step.places
-            form = plan.schedule.loops, len(plan.layers), *(
-                (b.role, b.bytes, b.slots, b.first, b.last, b.lasting, places[b.name])
-                for b in plan.buffers.values()
-            )  # fmt: skip
+            buffers = step.plan.buffers
+            rows = (
+                (step.places[name], b.role, b.bytes, b.slots, b.first, b.last, b.lasting)
+                for name, b in buffers.items()
+            )
+            order = {name: index for index, name in enumerate(buffers)}
+            ends = step.plan.schedule.loops, len(step.plan.layers)
+            form = *ends, *rows, *(order.get(name, name) for name in moved[number])
         kinds[number] = numbers.setdefault(form, len(numbers))
         # Of each earlier step, how many steps up to it are like those up to this one.
         behind[1 : number + 1] = (kinds[:number] == kinds[number]) * (behind[:number] + 1)
@@ -291,13 +297,11 @@ class _Space:
         late: dict[int, bool], twins: Sequence[int],
     ) -> None:  # fmt: skip
         """Move what loads bring to where that is free by its latest moment, or earlier than now;
-        `late` gets the steps with loads that begin later still. What equal layers load lies where
-        that of the layer before does, unless it could begin earlier elsewhere."""
-        moved: dict[int, list[tuple[int, int]]] = {}
+        `late` gets the steps with loads that begin later still. By `twins`, what equal layers load
+        lies where that of the layer before does, unless elsewhere it could begin earlier."""
+        moved: dict[int, list[int]] = {}
         begun: dict[str, int] = {}
-        for load, latest in wanted:
-            # An engine loads one after another.
-            wish = min(max(latest, begun.get(load.engine, 0)), load.first)
+        for load, wish in wanted:
             own = [self.rows[load.step, buffer.name] for buffer in load.buffers]
             low = int(self.spans[own, 0].min())
             size = int(self.spans[own, 1].max()) - low
@@ -308,8 +312,9 @@ class _Space:
             mine, like = moved.setdefault(load.step, []), moved.get(twins[load.step], ())
             points, enough = np.array([low]), wish
             if len(mine) < len(like):
-                points = np.array([like[len(mine)][0], low])
-                enough = max(wish, load.first + like[len(mine)][1])
+                points = np.array([like[len(mine)], low])
+                # An engine loads one after another, so no earlier than what it loads before.
+                enough = max(wish, min(begun.get(load.engine, 0), load.first - 1))
             starts = self._starts(points, size, load, wish, others)
             if starts[0] > enough:
                 ends = 0, self.size - size
@@ -322,14 +327,14 @@ class _Space:
                 starts = self._starts(points, size, load, wish, others)
             best = 0 if starts[0] <= enough else int(starts.argmin())
             start, by = int(starts[best]), int(points[best]) - low
-            mine.append((low + by, start - load.first))
+            mine.append(low + by)
             begun[load.engine] = start
             for buffer in load.buffers:
                 address, pitch = places[load.step][buffer.name]
                 places[load.step][buffer.name] = address + by, pitch
             self.spans[own, :2] += by
             self.spans[own, 2], self.spans[own, 3] = start, load.last
-            if start > wish:
+            if start > enough:
                 late[load.step] = late.get(load.step, False) or start >= load.first
 
     @staticmethod
