@@ -127,6 +127,7 @@ class _Load(NamedTuple):
     first: int
     last: int
     """Moments of the program in which layers use them."""
+    engine: str
     cycles: float
 
 
@@ -139,18 +140,47 @@ def _planned(
     loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
     latest = _latest(steps, loads, arch)
     places = [dict(s.places) if isinstance(s, PlacedGroup) else {} for s in steps]
-    late = dict[int, bool]()
+    late, twins = dict[int, bool](), _twins(steps, loads)
     for role, memory in arch.memories.on_chip().items():
         own = [
             (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
         ]
         if own and not alloc.moves_in(memory):
-            _Space.of(role, memory, steps, begins).move(own, places, late)
+            _Space.of(role, memory, steps, begins).move(own, places, late, twins)
     made = (
         replace(step, places=own) if isinstance(step, PlacedGroup) else step
         for step, own in zip(steps, places, strict=True)
     )
     return tuple(made), late
+
+
+def _twins(steps: Sequence[Step], loads: Sequence[_Load]) -> list[int]:
+    """By step, the latest of those that are like it and so are most steps up to it: where layers
+    are equal, the same step of the layer before; -1: there is none."""
+    moved: list[list[str]] = [[] for _ in steps]
+    for load in loads:
+        moved[load.step] += [load.engine, *(buffer.name for buffer in load.buffers)]
+    numbers: dict[object, int] = {}
+    kinds = np.empty(len(steps), np.int64)
+    behind = np.zeros(len(steps) + 1, np.int64)
+    found = []
+    for number, step in enumerate(steps):
+        form: object = None
+        if isinstance(step, PlacedGroup):
+            buffers = step.plan.buffers
+            rows = (
+                (step.places[name], b.role, b.bytes, b.slots, b.first, b.last, b.lasting)
+                for name, b in buffers.items()
+            )
+            order = {name: index for index, name in enumerate(buffers)}
+            ends = step.plan.schedule.loops, len(step.plan.layers)
+            form = *ends, *rows, *(order.get(name, name) for name in moved[number])
+        kinds[number] = numbers.setdefault(form, len(numbers))
+        # Of each earlier step, how many steps up to it are like those up to this one.
+        behind[1 : number + 1] = (kinds[:number] == kinds[number]) * (behind[:number] + 1)
+        longest = int(behind[number::-1].argmax())
+        found.append(number - 1 - longest if behind[number - longest] else -1)
+    return found
 
 
 def _moments(steps: Sequence[Step]) -> list[int]:
@@ -194,7 +224,7 @@ def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]
             rate = sustained_rate(arch, arch.copy_[engines[buffer.name]])
             cycles = sum(each.bytes * each.slots for each in row) / rate
             first, last = zip(*(_life(step, each, begin) for each in row), strict=True)
-            yield _Load(number, row, min(first), max(last), cycles)
+            yield _Load(number, row, min(first), max(last), engines[buffer.name], cycles)
 
 
 def _rows(
@@ -263,10 +293,14 @@ class _Space:
         return cls(memory.size, grain, np.array(spans, dtype=np.int64), rows)
 
     def move(
-        self, wanted: Sequence[tuple[_Load, int]], places: Sequence[Places], late: dict[int, bool]
-    ) -> None:
+        self, wanted: Sequence[tuple[_Load, int]], places: Sequence[Places],
+        late: dict[int, bool], twins: Sequence[int],
+    ) -> None:  # fmt: skip
         """Move what loads bring to where that is free by its latest moment, or earlier than now;
-        `late` gets the steps with loads that begin later still."""
+        `late` gets the steps with loads that begin later still. By `twins`, what equal layers load
+        lies where that of the layer before does, unless elsewhere it could begin earlier."""
+        moved: dict[int, list[int]] = {}
+        begun: dict[str, int] = {}
         for load, wish in wanted:
             own = [self.rows[load.step, buffer.name] for buffer in load.buffers]
             low = int(self.spans[own, 0].min())
@@ -275,25 +309,32 @@ class _Space:
             near = (self.spans[:, 3] >= wish) & (self.spans[:, 2] <= load.last)
             near[own] = False
             others = self.spans[near]
-            start = int(self._starts(np.array([low]), size, load, wish, others)[0])
-            by = 0
-            if start > wish:
+            mine, like = moved.setdefault(load.step, []), moved.get(twins[load.step], ())
+            points, enough = np.array([low]), wish
+            if len(mine) < len(like):
+                points = np.array([like[len(mine)], low])
+                # An engine loads one after another, so no earlier than what it loads before.
+                enough = max(wish, min(begun.get(load.engine, 0), load.first - 1))
+            starts = self._starts(points, size, load, wish, others)
+            if starts[0] > enough:
                 ends = 0, self.size - size
-                points = np.concatenate(
+                free = np.concatenate(
                     (ends, -(-others[:, 1] // self.grain) * self.grain, others[:, 0] - size)
                 )
-                points = np.unique(points // self.grain * self.grain)
-                points = points[(points >= 0) & (points + size <= self.size)]
+                free = np.unique(free // self.grain * self.grain)
+                free = free[(free >= 0) & (free + size <= self.size)]
+                points = np.concatenate((points, free))
                 starts = self._starts(points, size, load, wish, others)
-                best = int(np.lexsort((points, starts))[0])
-                if starts[best] < start:
-                    start, by = int(starts[best]), int(points[best]) - low
+            best = 0 if starts[0] <= enough else int(starts.argmin())
+            start, by = int(starts[best]), int(points[best]) - low
+            mine.append(low + by)
+            begun[load.engine] = start
             for buffer in load.buffers:
                 address, pitch = places[load.step][buffer.name]
                 places[load.step][buffer.name] = address + by, pitch
             self.spans[own, :2] += by
             self.spans[own, 2], self.spans[own, 3] = start, load.last
-            if start > wish:
+            if start > enough:
                 late[load.step] = late.get(load.step, False) or start >= load.first
 
     @staticmethod
