@@ -280,14 +280,19 @@ def _split_extent(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:
 
 
 def telling(parts: Sequence[Box], *, sliced: bool = False) -> tuple[int, ...]:
-    """Numbers of the parts that stand for all: the first, and of the others the largest nearest the
-    middle; where what they read stays in slices, which need not be alike, the last one too."""
+    """Numbers of the parts that stand for all: the first; of the largest others the one with others
+    around it along most axes, nearest the middle; where slices stay of what they read, the last."""
     last = (len(parts) - 1,) if sliced else ()
     if len(parts) < 3:
         largest = max(range(len(parts)), key=lambda p: volume(parts[p]))
         return tuple(sorted({0, largest, *last})) if sliced else (largest,)
-    middle = len(parts) // 2
-    inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
+    spans = [(min(axis)[0], max(map(sum, axis))) for axis in zip(*parts, strict=True)]
+    inner = [
+        sum(low < at and at + n < high for (at, n), (low, high) in zip(part, spans, strict=True))
+        for part in parts
+    ]
+    others = range(1, len(parts))
+    inside = max(others, key=lambda p: (volume(parts[p]), inner[p], -abs(2 * p - len(parts))))
     return tuple(sorted({0, inside, *last}))
 
 

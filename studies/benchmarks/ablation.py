@@ -2,13 +2,27 @@
 
     python studies/benchmarks/ablation.py [--quick] [--execute] [--jobs N] [--only TEXT]
 
-After GraphTurbo (Zhao et al., OSDI 2023), whose steps gain 2.20x and 1.72x there. Rows: each layer
-alone (`none`), groups on chip along a line, along branches, optimal; what passes between groups
-through DRAM or through shared memory (`between`); instructions in the order of the tiles and
-ordered. `gain` is over the first row. The columns of stages are the matrix engines' utilization:
-multiply-accumulates over what all engines could do meanwhile. A group's cycles are divided among
-its stages by their busy cycles of the matrix engine. Look at `layer4`, whose small maps leave
-arrays idle (18 % -> 64 % in the paper). `--quick`: batch 8, images of 64 pixels.
+After GraphTurbo (Zhao et al., OSDI 2023), whose orders of instances gain 2.20x over results on
+chip, and whose instructions across layers 1.72x over that. Each row has what the one before has:
+
+    DRAM only      each layer alone, everything through DRAM, instructions in the order of tiles
+    shared         results in shared memory, where there is room and it is quicker
+    local          results stay in local memory
+    instances      layers in groups: images and tiles of one pass through several layers at a time
+    cross-layer    instructions of neighbouring tiles, layers and groups ordered together
+
+`step` is over the row before, `gain` over the first. The columns of stages are the matrix engines'
+utilization: multiply-accumulates over what all engines could do meanwhile. A group's cycles are
+divided among its stages by their busy cycles of the matrix engine. Look at `layer4`, whose small
+maps leave arrays idle (18 % -> 64 % in the paper). `--quick`: batch 8, images of 64 pixels.
+
+A user says the same with options of `archgen study` (the last row needs none):
+
+    --effort 0 --fusion none --pass order.enabled=false
+    ... --pass homes.shared=true
+    ... --pass keep.enabled=true
+    --effort 0 --pass order.enabled=false
+    --effort 0
 """
 
 from __future__ import annotations
@@ -18,23 +32,23 @@ from collections.abc import Mapping, Sequence
 
 from tables import QUICK, Case, Figures, Result, arguments, machines, ratio, run_all, table
 
-from compiler.codegen.issue_order.order import OrderInstructions
-from compiler.options import Stages
-from compiler.schedule.fusion.optimal import STRATEGIES
-from compiler.schedule.residency.activations import KeepTensors
-from compiler.schedule.residency.shared_memory import ChooseHomes
+from archgen.scheduling import Scheduling
 from simmodel.arch.record import Arch
 from simmodel.trace import OriginTrace
 
-ROWS = tuple(
-    (way, home, on)
-    for way in ("none", "line", "branch", "optimal")
-    for home in ("dram", "shared")
-    for on in (False, True)
-)
+UNORDERED = ("order.enabled", False)
+STEPS: Mapping[str, Scheduling] = {
+    "DRAM only": Scheduling("none", effort=0, passes=(UNORDERED,)),
+    "shared": Scheduling("none", effort=0, passes=(UNORDERED, ("homes.shared", True))),
+    "local": Scheduling(
+        "none", effort=0, passes=(UNORDERED, ("homes.shared", True), ("keep.enabled", True))
+    ),
+    "instances": Scheduling(effort=0, passes=(UNORDERED,)),
+    "cross-layer": Scheduling(effort=0),
+}
 STAGES = ("stem", "layer1", "layer2", "layer3", "layer4", "head")
 COLUMNS = (
-    "fusion", "between", "ordered", "cycles", "img/s", "gain", "groups", "DRAM MB", "whole",
+    "with", "cycles", "img/s", "step", "gain", "groups", "DRAM MB", "whole",
     *STAGES, "executed",
 )  # fmt: skip
 
@@ -63,16 +77,16 @@ def utilization(made: Figures, arch: Arch) -> Mapping[str, float]:
     return {stage: macs[stage] / (peak * cycles[stage]) for stage in cycles if cycles[stage]}
 
 
-def row(result: Result, slowest: int | None) -> Sequence[object]:
-    """One step of the ablation, against the first."""
-    made, (way, home, order) = result.figures, result.case.variant.split()
+def row(result: Result, before: float | None, slowest: float | None) -> Sequence[object]:
+    """One step of the ablation, against the one before it and the first."""
+    made, name = result.figures, result.case.variant
     if made is None:
-        return (way, home, order, result.reason, *[None] * (len(COLUMNS) - 4))
+        return (name, result.reason, *[None] * (len(COLUMNS) - 2))
     by_stage = utilization(made, result.case.arch)
     return (
-        way, home, order, made.cycles, round(made.metrics.throughput), ratio(slowest, made.cycles),
-        len(made.groups), made.dram_bytes / 1e6, made.metrics.matrix_utilization,
-        *(by_stage.get(stage) for stage in STAGES), result.matched,
+        name, made.cycles, round(made.metrics.throughput), ratio(before, made.cycles),
+        ratio(slowest, made.cycles), len(made.groups), made.dram_bytes / 1e6,
+        made.metrics.matrix_utilization, *(by_stage.get(stage) for stage in STAGES), result.matched,
     )  # fmt: skip
 
 
@@ -81,25 +95,12 @@ def main(given: Sequence[str] | None = None) -> None:
     options = arguments(__doc__, given)
     (arch,) = machines(["stcp920"])
     model, batch = (f"resnet50{QUICK}", 8) if options.quick else ("resnet50", 64)
-    cases = [
-        Case(
-            arch,
-            model,
-            batch,
-            Stages(
-                partition=STRATEGIES[way](),
-                order=OrderInstructions(enabled=ordered),
-                keep=KeepTensors(enabled=way != "none"),
-                homes=ChooseHomes(shared=home == "shared"),
-            ),
-            f"{way} {home} {'yes' if ordered else 'no'}",
-        )
-        for way, home, ordered in ROWS
-    ]
+    cases = [Case(arch, model, batch, way.stages, name) for name, way in STEPS.items()]
     results = run_all(cases, options)
-    slowest = results[0].figures.cycles if results and results[0].figures else None
+    cycles = [result.figures.cycles if result.figures else None for result in results]
     title = f"{arch.name}: {model}, {arch.types[0]}, batch {batch}"
-    print(table(title, COLUMNS, [row(result, slowest) for result in results]))
+    rows = (row(each, one, cycles[0]) for each, one in zip(results, [None, *cycles], strict=False))
+    print(table(title, COLUMNS, rows))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from compiler.context import CompileOptions, Context
 from compiler.cost.multicast import Cores, MulticastRoute, find_multicast_route
 from compiler.decisions.group_costs import GroupCosts
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.geometry.cuts import boxes, grids
+from compiler.geometry.cuts import boxes, grids, telling
 from compiler.geometry.tile_trace import TileBoxes, TileTrace
 from compiler.lowering.lower import lower
 from compiler.options import Stages
@@ -61,6 +61,11 @@ def chain(count: int, side: int, channels: int) -> Group:
     network = bind(fuse_tails(nests(prepared(net.model(x), "chain"), ctx), ctx), ctx)
     tied = dependences(network.parts, network.graph)
     return tied.group(tied.layers)
+
+
+def test_a_part_with_halo_on_both_sides_stands_for_others() -> None:
+    """4 images, each in 4 blocks of rows: the first, and block 1 of image 2, not its block 0."""
+    assert telling([((n, 1), (h, 4)) for n in range(4) for h in range(0, 16, 4)]) == (0, 9)
 
 
 def test_a_share_with_more_room_is_never_slower_and_fits_its_room() -> None:
