@@ -170,10 +170,10 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
 def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
     """The best of `made`, the same with other schedules of its groups, and that with one plan of
-    loads; what else ran is among `run` then."""
-    made, *better = _judged(made, wanted, judge)
-    run += better
-    found = _least((made, *better), wanted, judge)
+    loads; what else ran is in `run` then."""
+    both = _judged(made, wanted, judge)
+    run += both[1:]
+    found = _least(both, wanted, judge)
     for early in early_versions(found):
         run.append(_simulate(early, wanted, judge))
         best = _least((found, run[-1]), wanted, judge)
@@ -184,13 +184,12 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
 
 
 def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
-    """The program for half of its cores, compiled in one way and not tuned yet, where these could do
+    """The program for half of its cores, compiled in one way and not tuned, where these could do
     all the work in the time of `made`: what cores hand on and each loads or computes for itself may
     cost more than there is work. Not where links join neighbours, nor for ranges of lengths."""
-    arch = made.arch
+    arch, ways = made.arch, wanted.ways
     neighbours = any(link.topology != "bus" for link in arch.links.values())
-    symbolic = isinstance(wanted.model, SymbolicModel)
-    if arch.core_count == 1 or neighbours or not wanted.ways or symbolic:
+    if arch.core_count == 1 or neighbours or not ways or isinstance(wanted.model, SymbolicModel):
         return None
     fewer = {"clusters": arch.clusters // 2} if arch.clusters > 1 else {"cores": arch.cores // 2}
     half = arch.model_copy(update=fewer)
