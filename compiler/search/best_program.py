@@ -148,22 +148,12 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         verify(made[0].result.program, wanted.arch)
         return made[0]
     run = [_simulate(each, wanted, judge) for each in made]
-    found = _least(run, wanted, judge)
-    if _moves(found, wanted) and (blind := _unmoved(found)) is not None:
-        run.append(_simulate(blind, wanted, judge))
-        found = _least((found, run[-1]), wanted, judge)
+    found = _unmoved_or(_least(run, wanted, judge), wanted, judge, run)
     if judged:
-        found, *better = _judged(found, wanted, judge)
-        run += better
-        found = _least((found, *better), wanted, judge)
-        for early in early_versions(found):
-            run.append(_simulate(early, wanted, judge))
-            best = _least((found, run[-1]), wanted, judge)
-            if best is found:
-                break
-            found = best
+        found = _tuned(found, wanted, judge, run)
         while (fewer := _on_fewer_cores(found, wanted, judge)) is not None:
             run.append(fewer)
+            fewer = _tuned(_unmoved_or(fewer, wanted, judge, run), wanted, judge, run)
             best = _least((found, fewer), wanted, judge)
             if best is found:
                 break
@@ -178,10 +168,25 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     return replace(found, tried=tried, quick=quick)
 
 
+def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
+    """The best of `made`, the same with other schedules of its groups, and that with one plan of
+    loads; what else ran is in `run` then."""
+    both = _judged(made, wanted, judge)
+    run += both[1:]
+    found = _least(both, wanted, judge)
+    for early in early_versions(found):
+        run.append(_simulate(early, wanted, judge))
+        best = _least((found, run[-1]), wanted, judge)
+        if best is found:
+            break
+        found = best
+    return found
+
+
 def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
-    """The program for half of its cores, compiled in one way, where these could do all the work in
-    the time of `made`: what cores hand on and each loads or computes for itself may cost more than
-    there is work. Not where links join neighbours, nor for ranges of lengths."""
+    """The program for half of its cores, compiled in one way and not tuned, where these could do
+    all the work in the time of `made`: what cores hand on and each loads or computes for itself may
+    cost more than there is work. Not where links join neighbours, nor for ranges of lengths."""
     arch, ways = made.arch, wanted.ways
     neighbours = any(link.topology != "bus" for link in arch.links.values())
     if arch.core_count == 1 or neighbours or not ways or isinstance(wanted.model, SymbolicModel):
@@ -200,8 +205,16 @@ def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
     if busy.total() * once > half.core_count * made.trace.cycles:
         return None
     with suppress(CompilerError):
-        return replace(_lent(replace(wanted, ways=()), half, judge), same=())
+        return _simulate(_compiled(wanted, wanted.options, half), wanted, judge)
     return None
+
+
+def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
+    """`made`, or where that is quicker the same with no buffer moved, which is in `run` then."""
+    if not _moves(made, wanted) or (blind := _unmoved(made)) is None:
+        return made
+    run.append(_simulate(blind, wanted, judge))
+    return _least((made, run[-1]), wanted, judge)
 
 
 def _moves(made: Best, wanted: Wanted) -> bool:

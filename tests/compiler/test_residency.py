@@ -90,6 +90,20 @@ def test_what_is_decided_of_one_layer_serves_equal_ones() -> None:
     assert few == many
 
 
+def test_what_the_parts_behind_add_is_not_there_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, _ = apart(*CHAIN)
+    table, asked, price = ResidencyTable([*parts], Moved(ARCH)), list[float](), Moved.price
+
+    def cost_below(self: Moved, group: Group, limit: float) -> float:
+        asked.append(limit)
+        return price(self, group)
+
+    monkeypatch.setattr(Moved, "cost_below", cost_below)
+    first, second, behind, _ = (price(table.prices, table.group(n)) for n in range(4))
+    table.best([((), {0: table.group(0), 1: table.group(1)})], 1e4)
+    assert asked == pytest.approx([1e4 - behind, 1e4 - behind - first, 1e4 - first - second])
+
+
 def _kept(part: Part) -> dict[str, int]:
     assert isinstance(part, Group)
     lowest = min((kept.address for kept in part.residents.values()), default=1024)

@@ -17,6 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, repeat
 from typing import Protocol
 
 from compiler.cost.overlap import HOST_CALL, StepCycles, in_turn
@@ -29,6 +30,8 @@ from simmodel.arch.base import Latest, MemoryRole
 from simmodel.arch.record import Arch
 
 Part = Group | HostNode
+ROUNDING = 1e-6
+"""Share of a sum of prices that roundings may take."""
 
 
 @dataclass(frozen=True)
@@ -137,16 +140,18 @@ class Prices(Protocol):
 
 
 def added(
-    parts: Iterable[Part], prices: Prices, rest: float = 0.0, limit: float = math.inf
-) -> float:
+    parts: Iterable[Part], prices: Prices, rest: float = 0.0, limit: float = math.inf,
+    least: Iterable[float] = repeat(0.0),
+) -> float:  # fmt: skip
     """Expected cycles of groups one after another, each with what it adds to the one before, in
     whose last `rest` cycles the first may begin; calls of the host count nothing. From `limit` on
-    infinity is answered, since a price is the dearest question there is."""
+    infinity is answered, since a price is the dearest question there is; those behind each part add
+    `least` at least."""
     total = 0.0
-    for part in parts:
+    for part, behind in zip(parts, least, strict=False):
         step = HOST_CALL
         if isinstance(part, Group):
-            most = limit - total + rest
+            most = limit - behind - total + rest
             price = prices.cost_below(part, most)
             if price >= most:
                 return math.inf
@@ -364,7 +369,17 @@ class ResidencyTable:
         is before them, if that is below `limit`."""
         first, last = min(around), min(max(around) + 1, len(self.parts) - 1)
         parts = [changed.get(n, self.parts[n]) for n in range(first, last + 1)]
-        return added(parts, self.prices, self._rest(first - 1), limit)
+        # Of a part that stays as it is the price is known.
+        known = (self._least(n) if n not in changed else 0.0 for n in range(last, first, -1))
+        behind = [*accumulate(known, initial=0.0)][::-1] if changed else repeat(0.0)
+        return added(parts, self.prices, self._rest(first - 1), limit, behind)
+
+    def _least(self, position: int) -> float:
+        """What a part adds at least to whatever is before it, but for roundings."""
+        part = self.parts[position]
+        if not isinstance(part, Group) or math.isinf(price := self.prices.price(part)):
+            return 0.0
+        return price - self.prices.overlap_ends(part)[0] - ROUNDING * abs(price)
 
     def _rest(self, position: int) -> float:
         """Cycles at the end of a part in which the one behind it may begin."""
