@@ -10,6 +10,7 @@ against it. What is chosen is verified. The judge is given: the compiler knows n
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import Counter
@@ -17,12 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from compiler.context import CompileOptions, CompileResult, Observer, unobserved
+from compiler.cost.overlap import copy_rate
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.extract import extract_tree
@@ -162,12 +165,16 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
             if best is found:
                 break
             found = best
-        while (fewer := _on_fewer_cores(found, wanted, judge)) is not None:
-            run.append(fewer)
-            best = _least((found, fewer), wanted, judge)
-            if best is found:
-                break
-            found = best
+        first, counts = found, _fewer_cores(found, wanted)
+        while counts:
+            before = found
+            with suppress(CompilerError):
+                run.append(_on_cores(counts[0], wanted, judge))
+                found = _least((found, run[-1]), wanted, judge)
+            if found is not before:  # more of them may be quicker still
+                counts = counts[1:]
+            else:  # or half of all, where the fewest are not
+                counts = counts[1:][-1:] if found is first else ()
     verify(found.result.program, wanted.arch)
     quick = tuple(
         (stages, each.cycles)
@@ -178,30 +185,35 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     return replace(found, tried=tried, quick=quick)
 
 
-def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
-    """The program for half of its cores, compiled in one way, where these could do all the work in
-    the time of `made`: what cores hand on and each loads or computes for itself may cost more than
-    there is work. Not where links join neighbours, nor for ranges of lengths."""
-    arch, ways = made.arch, wanted.ways
-    neighbours = any(link.topology != "bus" for link in arch.links.values())
-    if arch.core_count == 1 or neighbours or not ways or isinstance(wanted.model, SymbolicModel):
-        return None
-    fewer = {"clusters": arch.clusters // 2} if arch.clusters > 1 else {"cores": arch.cores // 2}
-    half = arch.model_copy(update=fewer)
+def _fewer_cores(made: Best, wanted: Wanted) -> tuple[int, ...]:
+    """How many cores could do all the work in the time of `made`, from the fewest to half of all:
+    what cores hand on and each loads or computes for itself may cost more than there is work. None
+    for ranges of lengths."""
+    arch, trace = made.arch, made.trace
+    assert trace is not None
+    if not wanted.ways or isinstance(wanted.model, SymbolicModel):
+        return ()
     busy: Counter[int] = Counter()
-    assert made.trace is not None
-    for engine in made.trace.engines:
-        if engine.core is not None:
+    for engine in trace.engines:
+        if engine.core is not None and engine.engine not in arch.copy_:
             busy[engine.core] = max(busy[engine.core], engine.busy)
-    if len(+busy) <= half.core_count:
-        return None  # no more have work
-    demand, done = made.result.program.demand, made.trace.macs
+    demand, done = made.result.program.demand, trace.macs
     once = min(1, demand.macs / done) if demand and done else 1  # halos are computed several times
-    if busy.total() * once > half.core_count * made.trace.cycles:
-        return None
-    with suppress(CompilerError):
-        return replace(_lent(replace(wanted, ways=()), half, judge), same=())
-    return None
+    far, work = arch.constants, busy.total() * once
+    engines = (e for e in arch.copy_.values() if far in (*e.from_, *e.to))
+    loads = trace.far_loads.get(far, 0.0) / sum(copy_rate(arch, engine, far) for engine in engines)
+    half, count = len(+busy) // 2, max(1, math.ceil(max(work, loads) / trace.cycles))
+    counts = (*takewhile(lambda n: n < half, (count << n for n in itertools.count())), half)
+    return counts if count <= half else ()
+
+
+def _on_cores(count: int, wanted: Wanted, judge: Judge) -> Best:
+    """The program for up to `count` cores, compiled in one way."""
+    stages = wanted.options.stages
+    stages = replace(stages, tile=replace(stages.tile, cores=count))
+    options = replace(wanted.options, stages=stages)
+    found = best_program(replace(wanted, options=options, ways=()), judge)
+    return replace(found, same=()) if found.trace else _simulate(found, wanted, judge)
 
 
 def _moves(made: Best, wanted: Wanted) -> bool:
@@ -431,10 +443,11 @@ def _simulate(made: Best, wanted: Wanted, judge: Judge) -> Best:
 
 
 def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:
-    stages, cores = made.options.stages, made.arch.core_count
+    stages, most = made.options.stages, wanted.arch.core_count
+    cores = min(stages.tile.cores or most, made.arch.core_count)
     partition = stages.partition
     words = {
-        f"on {cores} of {wanted.arch.core_count} cores": cores < wanted.arch.core_count,
+        f"on {cores} of {most} cores": cores < most,
         "layers alone as well": isinstance(partition, Optimal) and partition.alone,
         "groups as simulated": made.judged,
         "loads of all groups in one plan": made.early,
