@@ -10,7 +10,6 @@ against it. What is chosen is verified. The judge is given: the compiler knows n
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import Counter
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 import onnx
@@ -167,14 +165,12 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
             found = best
         first, counts = found, _fewer_cores(found, wanted)
         while counts:
-            before = found
+            before, (count, *counts) = found, counts
             with suppress(CompilerError):
-                run.append(_on_cores(counts[0], wanted, judge))
+                run.append(_on_cores(count, wanted, judge))
                 found = _least((found, run[-1]), wanted, judge)
-            if found is not before:  # more of them may be quicker still
-                counts = counts[1:]
-            else:  # or half of all, where the fewest are not
-                counts = counts[1:][-1:] if found is first else ()
+            if found is before:  # half of all, where the fewest are not quicker
+                counts = counts[-1:] if found is first else []
     verify(found.result.program, wanted.arch)
     quick = tuple(
         (stages, each.cycles)
@@ -185,35 +181,31 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     return replace(found, tried=tried, quick=quick)
 
 
-def _fewer_cores(made: Best, wanted: Wanted) -> tuple[int, ...]:
+def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
     """How many cores could do all the work in the time of `made`, from the fewest to half of all:
-    what cores hand on and each loads or computes for itself may cost more than there is work. None
-    for ranges of lengths."""
+    what cores hand on and each loads or computes for itself may cost more than there is work."""
     arch, trace = made.arch, made.trace
     assert trace is not None
     if not wanted.ways or isinstance(wanted.model, SymbolicModel):
-        return ()
+        return []
     busy: Counter[int] = Counter()
     for engine in trace.engines:
         if engine.core is not None and engine.engine not in arch.copy_:
             busy[engine.core] = max(busy[engine.core], engine.busy)
-    demand, done = made.result.program.demand, trace.macs
+    demand, done, far = made.result.program.demand, trace.macs, arch.constants
     once = min(1, demand.macs / done) if demand and done else 1  # halos are computed several times
-    far, work = arch.constants, busy.total() * once
-    engines = (e for e in arch.copy_.values() if far in (*e.from_, *e.to))
-    loads = trace.far_loads.get(far, 0.0) / sum(copy_rate(arch, engine, far) for engine in engines)
-    half, count = len(+busy) // 2, max(1, math.ceil(max(work, loads) / trace.cycles))
-    counts = (*takewhile(lambda n: n < half, (count << n for n in itertools.count())), half)
-    return counts if count <= half else ()
+    rates = (copy_rate(arch, e, far) for e in arch.copy_.values() if far in (*e.from_, *e.to))
+    work = max(busy.total() * once, trace.far_loads.get(far, 0.0) / sum(rates))
+    half, fewest = len(+busy) // 2, max(1, math.ceil(work / trace.cycles))
+    doubled = (fewest << n for n in range(half.bit_length()))
+    return [*(n for n in doubled if n < half), half] if fewest <= half else []
 
 
 def _on_cores(count: int, wanted: Wanted, judge: Judge) -> Best:
     """The program for up to `count` cores, compiled in one way."""
-    stages = wanted.options.stages
-    stages = replace(stages, tile=replace(stages.tile, cores=count))
-    options = replace(wanted.options, stages=stages)
-    found = best_program(replace(wanted, options=options, ways=()), judge)
-    return replace(found, same=()) if found.trace else _simulate(found, wanted, judge)
+    tile = replace(wanted.options.stages.tile, cores=count)
+    options = replace(wanted.options, stages=replace(wanted.options.stages, tile=tile))
+    return replace(best_program(replace(wanted, options=options, ways=()), judge), same=())
 
 
 def _moves(made: Best, wanted: Wanted) -> bool:
