@@ -186,7 +186,7 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
     what cores hand on and each loads or computes for itself may cost more than there is work."""
     arch, trace = made.arch, made.trace
     assert trace is not None
-    if not wanted.ways or isinstance(wanted.model, SymbolicModel):
+    if not (wanted.ways and trace.cycles) or isinstance(wanted.model, SymbolicModel):
         return []
     busy: Counter[int] = Counter()
     for engine in trace.engines:
