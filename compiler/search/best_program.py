@@ -23,6 +23,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.context import CompileOptions, CompileResult, Observer, unobserved
+from compiler.cost.overlap import copy_rate
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.extract import extract_tree
@@ -151,13 +152,13 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     found = _unmoved_or(_least(run, wanted, judge), wanted, judge, run)
     if judged:
         found = _tuned(found, wanted, judge, run)
-        while (fewer := _on_fewer_cores(found, wanted, judge)) is not None:
-            run.append(fewer)
-            fewer = _tuned(_unmoved_or(fewer, wanted, judge, run), wanted, judge, run)
-            best = _least((found, fewer), wanted, judge)
-            if best is found:
-                break
-            found = best
+        first, counts = found, _fewer_cores(found, wanted)
+        while counts:
+            before, (count, *counts) = found, counts
+            with suppress(CompilerError):
+                found = _or_on_cores(count, found, wanted, judge, run)
+            if found is before:  # half of all, where the fewest are not quicker
+                counts = counts[-1:] if found is first else []
     verify(found.result.program, wanted.arch)
     quick = tuple(
         (stages, each.cycles)
@@ -183,30 +184,37 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
     return found
 
 
-def _on_fewer_cores(made: Best, wanted: Wanted, judge: Judge) -> Best | None:
-    """The program for half of its cores, compiled in one way and not tuned, where these could do
-    all the work in the time of `made`: what cores hand on and each loads or computes for itself may
-    cost more than there is work. Not where links join neighbours, nor for ranges of lengths."""
-    arch, ways = made.arch, wanted.ways
-    neighbours = any(link.topology != "bus" for link in arch.links.values())
-    if arch.core_count == 1 or neighbours or not ways or isinstance(wanted.model, SymbolicModel):
-        return None
-    fewer = {"clusters": arch.clusters // 2} if arch.clusters > 1 else {"cores": arch.cores // 2}
-    half = arch.model_copy(update=fewer)
+def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
+    """How many cores could do all the work in the time of `made`, from the fewest to half of all:
+    what cores hand on and each loads or computes for itself may cost more than there is work."""
+    arch, trace = made.arch, made.trace
+    assert trace is not None
+    if not (wanted.ways and trace.cycles) or isinstance(wanted.model, SymbolicModel):
+        return []
     busy: Counter[int] = Counter()
-    assert made.trace is not None
-    for engine in made.trace.engines:
-        if engine.core is not None:
+    for engine in trace.engines:
+        if engine.core is not None and engine.engine not in arch.copy_:
             busy[engine.core] = max(busy[engine.core], engine.busy)
-    if len(+busy) <= half.core_count:
-        return None  # no more have work
-    demand, done = made.result.program.demand, made.trace.macs
+    demand, done, far = made.result.program.demand, trace.macs, arch.constants
     once = min(1, demand.macs / done) if demand and done else 1  # halos are computed several times
-    if busy.total() * once > half.core_count * made.trace.cycles:
-        return None
-    with suppress(CompilerError):
-        return _simulate(_compiled(wanted, wanted.options, half), wanted, judge)
-    return None
+    rates = (copy_rate(arch, e, far) for e in arch.copy_.values() if far in (*e.from_, *e.to))
+    work = max(busy.total() * once, trace.far_loads.get(far, 0.0) / sum(rates))
+    half, fewest = len(+busy) // 2, max(1, math.ceil(work / trace.cycles))
+    doubled = (fewest << n for n in range(half.bit_length()))
+    return [*(n for n in doubled if n < half), half] if fewest <= half else []
+
+
+def _or_on_cores(count: int, best: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
+    """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
+    tuned where it is not much slower by itself; what else ran is in `run` then."""
+    stages = wanted.options.stages
+    on_cores = replace(stages, tile=replace(stages.tile, cores=count))
+    options = replace(wanted.options, stages=on_cores)
+    run.append(_simulate(_compiled(wanted, options, wanted.arch), wanted, judge))
+    fewer = _unmoved_or(run[-1], wanted, judge, run)
+    if fewer.cycles <= (1 + stages.judge.within) * best.cycles:
+        fewer = _tuned(fewer, wanted, judge, run)
+    return _least((best, fewer), wanted, judge)
 
 
 def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
@@ -444,10 +452,11 @@ def _simulate(made: Best, wanted: Wanted, judge: Judge) -> Best:
 
 
 def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:
-    stages, cores = made.options.stages, made.arch.core_count
+    stages, most = made.options.stages, wanted.arch.core_count
+    cores = min(stages.tile.cores or most, made.arch.core_count)
     partition = stages.partition
     words = {
-        f"on {cores} of {wanted.arch.core_count} cores": cores < wanted.arch.core_count,
+        f"on {cores} of {most} cores": cores < most,
         "layers alone as well": isinstance(partition, Optimal) and partition.alone,
         "groups as simulated": made.judged,
         "loads of all groups in one plan": made.early,
