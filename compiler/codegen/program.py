@@ -347,7 +347,7 @@ class ProgramCode(OffChip):
         return [start + step for step in self.writers.get(buffer, ()) if start + step < number]
 
     def first_reader(self, number: int, name: str) -> tuple[int, int]:
-        """Steps from `number` to the next that reads a tensor, and the layer there; none: the end."""
+        """Steps to the next reader of a tensor behind `number`, and the layer there."""
         behind = self.steps[number % len(self.steps) + 1 :]
         for ahead, step in enumerate(behind):
             layers = step.plan.schedule.group.layers if isinstance(step, PlacedGroup) else ()
