@@ -442,8 +442,11 @@ def hand_over(step: StepCode, ctx: Context) -> StepCode:
     del ctx
     if step.plan is None or step.around is None:
         return step
-    barriers = step.code.barriers
-    trees = with_handovers(step.trees, step.plan, step.around, step.origin, step.follows, barriers)
+    code, results = step.code, step.plan.schedule.group.results
+    first = sorted(results, key=partial(code.first_reader, step.number))
+    trees = with_handovers(
+        step.trees, first, step.plan, step.around, step.origin, step.follows, code.barriers
+    )
     return replace(step, trees=trees)
 
 

@@ -39,14 +39,14 @@ from simmodel.isa.region import Address, Operand
 
 
 def with_handovers(
-    trees: Sequence[list[Node]], plan: Plan, around: EmissionContext, origin: int,
-    following: Following, barriers: dict[str, int],
+    trees: Sequence[list[Node]], names: Sequence[str], plan: Plan, around: EmissionContext,
+    origin: int, following: Following, barriers: dict[str, int],
 ) -> list[list[Node]]:  # fmt: skip
-    """The trees of the cores of one step, with what they hand to each other at its end; `barriers`
-    gets the arrivals at those where they meet."""
+    """The trees of the cores of one step, with what they hand to each other at its end, of results
+    in the order of `names`; `barriers` gets the arrivals at those where they meet."""
     found = [list(tree) for tree in trees]
     group, engine, first = plan.schedule.group, between_cores(around.arch), plan.schedule.first_core
-    for name in group.results if engine is not None else ():
+    for name in names if engine is not None else ():
         if name in group.residents:
             handed = [
                 replace(one, giver=first + one.giver, takers=tuple(first + n for n in one.takers))

@@ -346,6 +346,16 @@ class ProgramCode(OffChip):
         start = number - number % len(self.steps)
         return [start + step for step in self.writers.get(buffer, ()) if start + step < number]
 
+    def first_reader(self, number: int, name: str) -> tuple[int, int]:
+        """Steps to the next reader of a tensor behind `number`, and the layer there."""
+        behind = self.steps[number % len(self.steps) + 1 :]
+        for ahead, step in enumerate(behind):
+            layers = step.plan.schedule.group.layers if isinstance(step, PlacedGroup) else ()
+            for position, layer in enumerate(layers):
+                if name in layer.inputs:
+                    return ahead, position
+        return len(behind), 0
+
     def _lacking(self, number: int, name: str, part: int) -> bool:
         """Whether a constant that stays for several groups is not there yet, on the core that has
         one part of a step."""

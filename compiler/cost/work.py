@@ -54,12 +54,12 @@ def array_work(
         columns, depth: of the product at one kernel position.
         positions: kernel positions, but for those that are in the depth.
     """
-    (pixels, count), more = blocks, 1
+    (pixels, count), more = blocks, additions(arch, dtype, depth, positions)
     if arch.matrix.granularity != "conv":
-        more, positions = positions, 1
+        positions = 1
     if arch.matrix.granularity == "tile":
         deep, wide = tile_limits(arch.matrix, dtype)
-        count, more = count * -(-columns // wide), more * -(-depth // deep)
+        count = count * -(-columns // wide)
         depth, columns = np.minimum(depth, deep), np.minimum(columns, wide)
     extents, kind = (pixels, columns, depth, positions), product_type(dtype)
     alone, inner = (
@@ -68,6 +68,13 @@ def array_work(
     again = np.maximum(inner, _sums_cycles(arch, pixels * columns) if np.any(more > 1) else 0)
     cycles = inner + (more - 1) * again + more * product_startup(arch)
     return ArrayWork(count * more, extents, count * cycles, alone - inner)
+
+
+def additions(arch: Arch, dtype: str, depth: Any, positions: Any) -> Any:
+    """Instructions one after another that make the same sums; each but the first adds to them."""
+    more = 1 if arch.matrix.granularity == "conv" else positions
+    deep, _ = tile_limits(arch.matrix, dtype)
+    return more * -(-depth // deep) if arch.matrix.granularity == "tile" else more
 
 
 def _sums_cycles(arch: Arch, sums: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.cost.overlap import sustained_rate
-from compiler.cost.work import depthwise_cycles
+from compiler.cost.work import additions, depthwise_cycles
 from compiler.geometry.boxes import Range, needs, touched
 from compiler.plan.make_plan import Compute, LayerPlan, Plan, symbolic
 from compiler.schedule.residency.buffer import TileBuffer
@@ -221,7 +221,11 @@ class _Layer:
         else:
             cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps))
             left, right = streams(matrix, m, n, k * taps)
-        whole = matrix.granularity == "conv" or nest.depthwise or engine == "vector"
+        alone = nest.depthwise or engine == "vector"
+        whole = matrix.granularity == "conv" or alone
+        again = 1 if alone else additions(self.arch, dtype, k, taps)
+        pairs = zip(self.plan.tiled.loops, self.counts, strict=True)
+        cut = math.prod(count for loop, count in pairs if loop.reduction)
 
         def moved_bytes() -> Iterator[Stream]:
             a = self._read(compute, 0, loops, 0)
@@ -231,7 +235,10 @@ class _Layer:
                 w = self._read(compute, 1, loops, 0)
                 yield replace(w, bytes=right * w.bytes)
             target = compute.writes if compute.sums is None else compute.sums
-            yield self._result(compute, target, loops, 0)
+            result = self._result(compute, target, loops, 0)
+            yield replace(result, bytes=again * result.bytes)
+            if (added := again - 1 / cut) > 0:
+                yield replace(result, write=False, bytes=added * result.bytes)
 
         return Task(engine, math.ceil(cycles / len(self.arch.units(engine))), turns, moved_bytes)
 

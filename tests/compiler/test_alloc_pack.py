@@ -13,10 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import machine
+from networks import Net
 
+from compiler.api import CompileOptions, compile_model, prepared
+from compiler.decisions.text.text import parse_tree
 from compiler.memory.bank_assignment import BankedMemory, Ints, separate, traffic
+from compiler.memory.on_chip import PlacedGroup
 from compiler.memory.packing import in_separate_times, lower_bound, pack
-from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task
+from compiler.memory.steady_state import SAMPLES, Phase, Stream, Task, phases
 from compiler.schedule.residency.buffer import LiveRange as Item
 from compiler.schedule.residency.buffer import Places, TileBuffer
 from simmodel.arch.memories import Memory
@@ -238,6 +243,28 @@ def test_one_stream_that_a_bank_is_too_slow_for_is_spread() -> None:
     places = moved(tasks, [a], {"a": (0, 1024)})
     assert lost(tasks, places) == 0
     assert places["a"][0] % BANK
+
+
+def test_sums_that_are_added_to_are_written_and_read_again() -> None:
+    """By hand: 32 x 8 sums of 4 B; a depth of 64 on 8 rows is 8 products, of which the first, or
+    each first of two turns over half of it, has nothing to add to."""
+    arch = machine(
+        matrix={"kind": "systolic", "rows": 8, "cols": 8, "depth": 1, "granularity": "tile"},
+        accumulators=4096,
+    )
+    net = Net()
+    name = net.op("MatMul", net.input(32, 64), net.weight(64, 8))
+    model = prepared(net.model(name), "net")
+    for loops, turns in ((": resident", 1), (": for k 32; resident", 2)):
+        tree = f"tree net\nstep\n  core\n  layer {name}{loops}\n"
+        made = compile_model(model, arch, CompileOptions("fp32", tree=parse_tree(tree)))
+        (step,) = made.steps
+        assert isinstance(step, PlacedGroup)
+        (phase,) = phases(step.plan, arch)
+        product = next(task for task in phase.tasks if task.engine == "matrix")
+        sums = [(m.write, m.bytes) for m in product.streams if m.buffer.endswith("sums")]
+        again = 8 / turns
+        assert sums == [(True, again * 1024), (False, (again - 1 / turns) * 1024)]
 
 
 def test_buffers_are_exchanged_where_there_is_no_room_to_move() -> None:

@@ -307,12 +307,31 @@ def test_cores_that_split_channels_give_each_other_all_that_they_make(
     assert print_tree(extract_tree("net", compiled(model, text, arch).steps)) == text
 
 
-def handed(made: CompileResult) -> list[Copy]:
-    """Copies to what stays on other cores."""
-    first, _ = groups(made)
+def test_what_is_read_first_is_handed_on_first() -> None:
+    net = Net()
+    first = net.op("Relu", conv(net, net.input(1, MAPS, SIDE, SIDE), MAPS, (3, 3)))
+    second = net.op("Relu", conv(net, first, MAPS, (3, 3)))
+    third, last = (net.op("Relu", conv(net, each, MAPS, (3, 3))) for each in (second, first))
+    homes = "".join(
+        f"home {name} local passed\n  core h = 0:9\n  core h = 7:16\n" for name in (first, second)
+    )
+    steps = "".join(
+        f"step\n  core h = 0:8\n  core h = 8:16\n  layer {one}\n  layer {two}\n"
+        for one, two in ((first, second), (third, last))
+    )
+    made = compiled(net.model(third, last), f"tree net\n{homes}{steps}", several())
+    kept = groups(made)[0].residents
+    low, high = sorted((first, second), key=lambda name: kept[name].address)
+    found = [high if base >= kept[high].address else low for base in handed(made, low)]
+    assert found == [second, first] * 2
+
+
+def handed(made: CompileResult, name: str = FIRST) -> list[int]:
+    """Addresses on other cores, from where one tensor stays on, to which cores copy."""
+    start = groups(made)[0].residents[name].address
     items = (item for core in made.program.cores for item in instructions(core))
-    copies = [item for item in items if isinstance(item, Copy) and item.dst.cores]
-    return [copy for copy in copies if copy.dst.address.base >= first.residents[FIRST].address]
+    copies = (item for item in items if isinstance(item, Copy) and item.dst.cores)
+    return [base for copy in copies if (base := copy.dst.address.base) >= start]
 
 
 @pytest.mark.parametrize("gone", ["copies", "waits"])

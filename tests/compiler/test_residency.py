@@ -66,6 +66,22 @@ def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches()
     assert none == parts
 
 
+class Beside(Moved):
+    """Prices by which b takes 30 bytes more in a group that reads a from elsewhere."""
+
+    def price(self, group: Group) -> float:
+        apart = "a" in {*group.inputs} - group.residents.keys()
+        return super().price(group) + 30 * (apart and "b" in group.residents)
+
+
+def test_what_pays_beside_a_later_one_alone_is_offered_again() -> None:
+    parts, graph = apart(*CHAIN)
+    kept = KeepTensors(share=0.75).apply(parts, graph, Beside(ARCH))
+    assert [_kept(part) for part in kept] == [
+        {"a": 896}, {"a": 896, "b": 832}, {"a": 896, "b": 832, "c": 960}, {"c": 960},
+    ]  # fmt: skip
+
+
 class Counted(Moved):
     """Prices that are counted."""
 

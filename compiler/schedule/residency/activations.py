@@ -402,8 +402,11 @@ class KeepTensors(Omittable):
         limit = int(self.share * prices.arch.memories.local.size)
         found = sorted(candidates(parts, graph, prices), key=lambda c: -c.worth)
         known: dict[Hashable, Slicing | None] = {}
-        for _, equal in groupby(found, key=lambda c: (c.worth, c.groups)):
-            _offer(tuple(equal), table, limit, known)
+        for _ in range(2):  # some pay beside what is kept only after them
+            kept = {row.span.name for row in table.rows}
+            left = (candidate for candidate in found if candidate.name not in kept)
+            for _, equal in groupby(left, key=lambda c: (c.worth, c.groups)):
+                _offer(tuple(equal), table, limit, known)
         return tuple(table.parts)
 
 
