@@ -99,7 +99,7 @@ class LoopOrder:
         return self._ahead_of_fetches(self._by_clock(distance))
 
     @cached_property
-    def _timed(self) -> list[IssueUnit]:
+    def judged(self) -> list[IssueUnit]:
         """The body as it is judged: the clock knows engines alone, and where loads meet stores at
         DRAM each is slowed down by what both want too much, as long as the shorter side lasts."""
         rates, moved, sides = self.arch.far_rates, 0.0, {True: 0, False: 0}
@@ -146,7 +146,7 @@ class LoopOrder:
     @property
     def signature(self) -> Hashable:
         """Loops that agree in it have the same best schedule, where that is legal."""
-        costs = tuple(atom.cost for atom in self._timed)
+        costs = tuple(atom.cost for atom in self.judged)
         names = dict.fromkeys(n for cost in costs for n, _ in (*cost.waits, *cost.signals))
         return self.loop.count, costs, tuple(self.counts.get(name, 0) for name in names)
 
@@ -169,7 +169,7 @@ class LoopOrder:
         """By when atoms start with unlimited queues, or by when the front end must be past them."""
         depth = self.arch.front_end.depth
         late = [
-            issued_by(atom, start, depth) for atom, start in zip(self._timed, starts, strict=True)
+            issued_by(atom, start, depth) for atom, start in zip(self.judged, starts, strict=True)
         ]
         found: dict[SoftwarePipeline, None] = {}
         for times in (starts, late) if late != starts else (starts,):
@@ -327,7 +327,7 @@ class LoopOrder:
         if self.arch.front_end.sync == "interlock" and (index, turn) not in self._touched:
             found = (a.at(self.loop.variable, turn) for a in self.body[index].accesses)
             self._touched[index, turn] = tuple(found)
-        return clock.play(self._timed[index], self._touched.get((index, turn)))
+        return clock.play(self.judged[index], self._touched.get((index, turn)))
 
     def _played(self, schedule: SoftwarePipeline, limit: float = math.inf) -> tuple[int, int]:
         """End of a few iterations on the machine's queues, and cycles of each in between; where
@@ -335,14 +335,14 @@ class LoopOrder:
         clock = IssueClock(self.arch, self.counts, self.loops, queues=True)
         count = min(self.loop.count, WINDOW)
         left: dict[str, int] = defaultdict(int)
-        for atom in self._timed:
+        for atom in self.judged:
             for engine in atom.cost.engines:
                 left[engine] += count * atom.cost.cycles
         ends = [0]
         for first in range(-schedule.ahead, count):
             for index, turn in schedule.turns(count, first, first + 1):
                 self._play(clock, index, turn)
-                cost = self._timed[index].cost
+                cost = self.judged[index].cost
                 for engine in cost.engines:
                     left[engine] -= cost.cycles
             ends.append(clock.now)
