@@ -17,10 +17,12 @@ from networks import Net, feeds_of, networks
 from archgen.check.reference import run_node
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.issue_order.clock import IssueClock
+from compiler.codegen.issue_order.loops import LoopOrder
 from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.codegen.issue_order.units import Pricer
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth
 from simmodel.execute import execute
 from simmodel.isa import Copy, Item, Loop, Sync, Unary
 from simmodel.isa.region import Address, Operand, Ring
@@ -102,6 +104,20 @@ def test_long_work_no_longer_hides_the_next_load(sync: str, depth: int) -> None:
     unlimited = simulate(program, changed(arch, "front_end", queue_depth=1000))
     assert after.cycles < before.cycles
     assert after.cycles <= unlimited.cycles * 1.1
+
+
+@pytest.mark.parametrize(("rate", "cycles"), [(4, 2 * TILE / 4), (16, 2 * TILE / 16), (64, None)])
+def test_loads_that_meet_stores_at_dram_are_judged_slower(rate: int, cycles: float | None) -> None:
+    """While both move, each has half of DRAM. At 64 B/cycle engines and
+    start-ups leave it at rest for more than half of the time."""
+    arch = changed(machine(), "memories.dram", bandwidth=Bandwidth.parse(f"{rate} B/cycle"))
+    (loop,) = tiles(12, 2)
+    assert isinstance(loop, Loop)
+    body = [Pricer(arch, {}).issue_unit(item) for item in loop.body]
+    judged = LoopOrder(arch, loop, body, {}, {"t": 12}).judged
+    for atom, plain in zip(judged, body, strict=True):
+        copies = plain.cost.engines[0] in arch.copy_
+        assert atom.cost.cycles == (cycles if copies and cycles else plain.cost.cycles)
 
 
 @pytest.mark.parametrize("depth", [2, 4])

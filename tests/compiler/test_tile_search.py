@@ -381,6 +381,22 @@ def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float
     assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
 
 
+def test_tiles_wait_for_room_and_for_stores() -> None:
+    """Two products a tile, 4 tiles. A load of 50: hidden, or behind all of the tile before, whose
+    store takes 30. A store of 150 whose place the next tile needs: 250 a tile, the last ends it."""
+    boxes = TileBoxes(tuple(((0, 1 + tile),) for tile in range(TILES)))
+    inputs, results = (("in",), ("first",)), ("first", "second")
+
+    def end(ahead: int, stores: dict[int, float], **slots: int) -> float:
+        work = TileWork((share(PRODUCT, 0.0, 1),) * 2, {"in": 50.0}, {}, stores)
+        timeline = GroupTimeline(inputs, results, SLOTS, {"in": 2, **slots}, ahead=ahead)
+        return timeline.run(TileTrace(TILES, (boxes, boxes)), lambda run, moment: work)
+
+    assert [end(ahead, {1: 30.0}) for ahead in (2, 1, 0)] == [880, 880, TILES * 280]
+    assert end(2, {0: 150.0}, first=1) == 50 + 3 * 250 + 100 + 150
+    assert end(2, {0: 150.0}, first=2) == 50 + TILES * 200 + 50
+
+
 def test_pieces_of_a_reduction_are_arrivals() -> None:
     layer = convolution(24, 3, (1, 1), 1)
     held = frozenset(name for name in layer.inputs if layer.tensors[name].data is None)

@@ -25,7 +25,7 @@ from itertools import product
 
 from compiler.codegen.issue_order.access import Accesses, meet
 from compiler.codegen.issue_order.clock import IssueClock, issued_by
-from compiler.codegen.issue_order.units import IssueUnit, Pricer, plays
+from compiler.codegen.issue_order.units import Cost, IssueUnit, Pricer, far_loads, plays
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Item, Loop, Sync
@@ -88,6 +88,8 @@ class LoopOrder:
     """Tokens at its entry."""
     loops: Mapping[str, int]
     """Iterations of the loops around it, its own included."""
+    users: Mapping[int, int] = field(default_factory=dict)
+    """Origin -> cores that use memory off chip for it."""
     _touched: dict[Entry, Accesses] = field(default_factory=dict)
     _met: dict[tuple[int, int, int], bool] = field(default_factory=dict)
 
@@ -95,6 +97,27 @@ class LoopOrder:
         """The schedule that the coarse clock likes best, with own parts ahead of fetches where that
         is possible: the clock does not see that cores want DRAM one after another then."""
         return self._ahead_of_fetches(self._by_clock(distance))
+
+    @cached_property
+    def judged(self) -> list[IssueUnit]:
+        """The body as it is judged: the clock knows engines alone, and where loads meet stores at
+        DRAM each is slowed down by what both want too much, as long as the shorter side lasts."""
+        rates, moved, sides = self.arch.far_rates, 0.0, {True: 0, False: 0}
+        far = set[IssueUnit]()
+        for atom in self.body:
+            if isinstance(item := atom.item, Copy) and (loads := far_loads(item, self.arch)):
+                far.add(atom)
+                sides[atom.cost.load] += atom.cost.cycles
+                users = self.users.get(item.origin, 1)
+                moved += users * sum(n / rates[role] for role, n in loads.items())
+        excess = 2 * min(1.0, moved / max(1, sum(sides.values()))) - 1
+        late = max(0.0, excess) * min(sides.values())
+
+        def cost(atom: IssueUnit) -> Cost:
+            cycles = atom.cost.cycles
+            return replace(atom.cost, cycles=cycles + int(cycles * late / sides[atom.cost.load]))
+
+        return [replace(a, cost=cost(a)) if late and a in far else a for a in self.body]
 
     def _fits(self, schedule: SoftwarePipeline) -> bool:
         size = sum(atom.cost.size for atom in self.body)
@@ -123,7 +146,7 @@ class LoopOrder:
     @property
     def signature(self) -> Hashable:
         """Loops that agree in it have the same best schedule, where that is legal."""
-        costs = tuple(atom.cost for atom in self.body)
+        costs = tuple(atom.cost for atom in self.judged)
         names = dict.fromkeys(n for cost in costs for n, _ in (*cost.waits, *cost.signals))
         return self.loop.count, costs, tuple(self.counts.get(name, 0) for name in names)
 
@@ -146,7 +169,7 @@ class LoopOrder:
         """By when atoms start with unlimited queues, or by when the front end must be past them."""
         depth = self.arch.front_end.depth
         late = [
-            issued_by(atom, start, depth) for atom, start in zip(self.body, starts, strict=True)
+            issued_by(atom, start, depth) for atom, start in zip(self.judged, starts, strict=True)
         ]
         found: dict[SoftwarePipeline, None] = {}
         for times in (starts, late) if late != starts else (starts,):
@@ -304,7 +327,7 @@ class LoopOrder:
         if self.arch.front_end.sync == "interlock" and (index, turn) not in self._touched:
             found = (a.at(self.loop.variable, turn) for a in self.body[index].accesses)
             self._touched[index, turn] = tuple(found)
-        return clock.play(self.body[index], self._touched.get((index, turn)))
+        return clock.play(self.judged[index], self._touched.get((index, turn)))
 
     def _played(self, schedule: SoftwarePipeline, limit: float = math.inf) -> tuple[int, int]:
         """End of a few iterations on the machine's queues, and cycles of each in between; where
@@ -312,14 +335,14 @@ class LoopOrder:
         clock = IssueClock(self.arch, self.counts, self.loops, queues=True)
         count = min(self.loop.count, WINDOW)
         left: dict[str, int] = defaultdict(int)
-        for atom in self.body:
+        for atom in self.judged:
             for engine in atom.cost.engines:
                 left[engine] += count * atom.cost.cycles
         ends = [0]
         for first in range(-schedule.ahead, count):
             for index, turn in schedule.turns(count, first, first + 1):
                 self._play(clock, index, turn)
-                cost = self.body[index].cost
+                cost = self.judged[index].cost
                 for engine in cost.engines:
                     left[engine] -= cost.cycles
             ends.append(clock.now)

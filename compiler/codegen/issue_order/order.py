@@ -122,7 +122,7 @@ class _IssueSequence:
         whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
         if loop.count < 2 or any(atom.cost.fence for atom in body):
             return [self.pricer.loop(whole, body)]
-        order = LoopOrder(self.pricer.arch, whole, body, counts, inside)
+        order = LoopOrder(self.pricer.arch, whole, body, counts, inside, self.pricer.users)
         key = order.signature
         choice = self.known.get(key)
         if choice is None or not order.legal(choice):

@@ -426,7 +426,7 @@ class _Candidate:
         need = self.pricer.arch.memories.local.size + excess
         pairs = () if looped else zip(pairwise(needs), pairwise(rooms), strict=True)
         waiting = frozenset(p for p, (two, room) in enumerate(pairs, 1) if sum(two) > min(room))
-        estimate = self._estimate(rooms, spared, staying, need, begins, waiting)
+        estimate = self._estimate(rooms, shares, spared, staying, need, begins, waiting)
         every = zip(self.schedule.layers, shares, staying, strict=True)
         layers = (replace(tiled, loops=own.loops, resident=stays) for tiled, own, stays in every)
         return replace(self.schedule, layers=tuple(layers), estimate=estimate)
@@ -482,8 +482,8 @@ class _Candidate:
         return next((share for share in found if share is not None), None)
 
     def _estimate(
-        self, rooms: list[float], spared: Spared, staying: list[bool], need: float,
-        begins: dict[int, int], waiting: frozenset[int],
+        self, rooms: list[float], shares: Sequence[TilePrices], spared: Spared, staying: list[bool],
+        need: float, begins: dict[int, int], waiting: frozenset[int],
     ) -> Estimate:  # fmt: skip
         pricer, group, arch, walked = self.pricer, self.pricer.group, self.pricer.arch, self.walked
         arrays = tuple(layer.binding.array for layer in group.layers)
@@ -497,8 +497,8 @@ class _Candidate:
             return share or self.front(position, sizes, resident=stays).within(math.inf)
 
         def work(run: Repeat, moment: TileStep) -> TileWork:
-            shares = tuple([share_of(p, box) for p, box in enumerate(moment.work)])
-            made = self._work(run, moment, shares, arriving if run.first == 0 else {})
+            own = tuple([share_of(p, box) for p, box in enumerate(moment.work)])
+            made = self._work(run, moment, own, arriving if run.first == 0 else {})
             total.add(made, run.count * walked.repeats)
             return made
 
@@ -510,7 +510,8 @@ class _Candidate:
         results = tuple(layer.result.name for layer in group.layers)
         told = stay if arch.front_end.sync == "tokens" else frozenset[int]()
         ways = pricer.slots, self._slots(), begins, told, waiting
-        timeline = GroupTimeline(inputs, results, *ways, dict(enumerate(arrays)))
+        ahead = self._ahead([share.need for share in shares], rooms)
+        timeline = GroupTimeline(inputs, results, *ways, dict(enumerate(arrays)), ahead)
         cycles = timeline.run(walked, work)
         constants = sum(moved for _, moved in arrivals.values())
         moved = {"dram": self.cores.count * total.bytes}
@@ -528,6 +529,25 @@ class _Candidate:
             lead = share.lead if share is not None else 0.0
         everything = sum(moved.values())
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
+
+    def _ahead(self, needs: Sequence[float], rooms: Sequence[float]) -> int:
+        """Layers before its first use at which what a tile loads finds room, beside what the tile
+        before uses then, or stores for one layer more."""
+        count, stored = self.pricer.count, self.walked.moment(-1).out
+        if not self.schedule.loops:
+            return count
+        spare = [room - need for room, need in zip(rooms, needs, strict=True)]
+        found = self.buffers.values()
+        turning = [b for b in found if b.address is None and b.role == "local" and not b.lasting]
+        for ahead in range(count + 1):
+            for buffer in turning:
+                begins = buffer.first - ahead if buffer.key is not None else buffer.last + 1
+                taken = ahead > 0 if buffer.key is not None else not ahead and buffer.name in stored
+                if taken and buffer.last - buffer.first + max(1, ahead) < count:
+                    spare[begins % count] -= buffer.bytes * buffer.slots
+            if min(spare) < 0:
+                return max(0, ahead - 1)
+        return count
 
     def _slots(self) -> dict[str, int]:
         """Slots of buffers in which a tile may have to wait for those before it."""

@@ -93,6 +93,8 @@ class GroupTimeline:
     """Layers whose own buffers find no room beside those of the layer before."""
     arrays: Mapping[int, str] = field(default_factory=dict)
     """Layer -> the matrix engine of its products; else `matrix`."""
+    ahead: int = 1 << 20
+    """Layers before its first use at which what a tile loads finds room in the tile before."""
     begun: float = 0.0
     """When the layer before started."""
     loaded: float = 0.0
@@ -105,6 +107,8 @@ class GroupTimeline:
     """Held tensor -> when its part of this tile is there."""
     used: dict[str, list[float]] = field(default_factory=dict)
     """Held tensor -> when the tiles so far were done with it."""
+    stored: dict[str, float] = field(default_factory=dict)
+    """Held tensor -> when its part of this tile was stored."""
     moved: dict[int, float] = field(default_factory=dict)
     """Layer -> when what it hands on was last moved."""
 
@@ -141,7 +145,7 @@ class GroupTimeline:
         return max(0.0, self.end - max(self.free.get("load", 0.0), issued))
 
     def _skip(self, cycles: float) -> None:
-        for times in (self.free, self.ready):
+        for times in (self.free, self.ready, self.stored):
             for name in times:
                 times[name] += cycles
         self.starts = {position: start + cycles for position, start in self.starts.items()}
@@ -156,7 +160,8 @@ class GroupTimeline:
 
     def _run_tile(self, work: TileWork) -> None:
         for name, cycles in work.loads.items():
-            self.ready[name] = self.loaded = self._take("load", self._vacant(name), cycles)[1]
+            free = max(self._vacant(name), self._roomy(name))
+            self.ready[name] = self.loaded = self._take("load", free, cycles)[1]
         for position, share in enumerate(work.shares):
             if share is not None:
                 self._run_layer(position, share, work)
@@ -168,13 +173,22 @@ class GroupTimeline:
         used, slots = self.used.get(name, ()), self.places.get(name, self.slots)
         return used[-slots] if len(used) >= slots else 0.0
 
+    def _roomy(self, name: str) -> float:
+        """When the tile before leaves room for what this one loads: it shares bytes with what that
+        still uses, or stores."""
+        first = next((p for p, read in enumerate(self.inputs) if name in read), 0)
+        layer = first + len(self.inputs) - self.ahead
+        if layer < len(self.inputs):
+            return self.starts.get(layer, 0.0) if layer > 0 else 0.0
+        return max((end for engine, end in self.free.items() if engine != "load"), default=0.0)
+
     def _release(self, name: str) -> None:
         """Nothing of this tile needs a held tensor any more."""
         # A layer of which no tile has needed anything yet has not read it either.
         readers = self.readers[name]
         done = [self.ready.get(self.results[p], 0.0) for p in readers]
         done += [self.moved.get(p, 0.0) for p in readers]
-        self.used.setdefault(name, []).append(max(done, default=self.free.get("store", 0.0)))
+        self.used.setdefault(name, []).append(max(*done, self.stored.get(name, 0.0), 0.0))
 
     def _run_layer(self, position: int, share: TilePrices, work: TileWork) -> None:
         there = max((self.ready.get(name, 0.0) for name in self.inputs[position]), default=0.0)
@@ -221,4 +235,5 @@ class GroupTimeline:
         self.ready[self.results[position]] = done
         store = share.store + work.stores.get(position, 0.0)
         if store:
-            self._take("store", done - store * (1 - 1 / pieces) if share.store else done, store)
+            begin = done - store * (1 - 1 / pieces) if share.store else done
+            self.stored[self.results[position]] = self._take("store", begin, store)[1]
