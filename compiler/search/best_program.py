@@ -184,6 +184,10 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
     return found
 
 
+BUSY = 0.75
+"""Part of the time that engines of few cores can be hoped to work."""
+
+
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
     """How many cores could do all the work in the time of `made`, from the fewest to half of all:
     what cores hand on and each loads or computes for itself may cost more than there is work."""
@@ -199,9 +203,9 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
     once = min(1, demand.macs / done) if demand and done else 1  # halos are computed several times
     rates = (copy_rate(arch, e, far) for e in arch.copy_.values() if far in (*e.from_, *e.to))
     work = max(busy.total() * once, trace.far_loads.get(far, 0.0) / sum(rates))
-    half, fewest = len(+busy) // 2, max(1, math.ceil(work / trace.cycles))
+    half, fewest = len(+busy) // 2, max(1, math.ceil(work / (BUSY * trace.cycles)))
     doubled = (fewest << n for n in range(half.bit_length()))
-    return [*(n for n in doubled if n < half), half] if fewest <= half else []
+    return [*(n for n in doubled if n < half), half] if 0 < work <= half * trace.cycles else []
 
 
 def _or_on_cores(count: int, best: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
