@@ -360,7 +360,7 @@ def test_a_stream_without_room_beside_the_layer_before_waits_for_its_end() -> No
     assert ends[1] == PRODUCTS + STREAM + BEHIND / 5 > ends[0]
 
 
-PRODUCT, TAIL, TILES = 100.0, 80.0, 4
+HEAD, PRODUCT, TAIL, TILES = 20.0, 100.0, 60.0, 4
 
 
 @pytest.mark.parametrize(
@@ -373,6 +373,25 @@ def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float
     boxes = TileBoxes(tuple(((0, 1 + tile),) for tile in range(TILES)))
     walked = TileTrace(TILES, (boxes, boxes))
     timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS, {"first": slots})
+    assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [((1,), HEAD + TILES * PRODUCT + TAIL), ((), TILES * (HEAD + PRODUCT + TAIL))],
+)
+def test_work_ahead_leaves_products_nothing_to_wait_for(
+    stages: tuple[int, ...], expected: float
+) -> None:
+    """The vector engine makes tile i + 1 of what products read before it takes their tile i."""
+    nothing = share(0.0, 0.0, 1)
+    layers = nothing._replace(vector=HEAD), share(PRODUCT, 0.0, 1), nothing._replace(vector=TAIL)
+    boxes = TileBoxes(tuple(((0, 1 + tile),) for tile in range(TILES)))
+    walked = TileTrace(TILES, (boxes,) * 3)
+    timeline = GroupTimeline(
+        ((), ("first",), ("second",)), ("first", "second", "third"), SLOTS,
+        {"first": 2, "second": 2}, stages=tuple(map(range, (0, *stages), (*stages, 3))),
+    )  # fmt: skip
     assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
 
 
