@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from compiler.codegen.constants import PackedWeights
@@ -122,9 +122,16 @@ class GroupEmitter:
     def layers(self) -> tuple[LayerEmitter, ...]:
         layers = zip(self.plan.layers, self.packs, self.origins, strict=True)
         return tuple(
-            LayerEmitter(self.around, pack.on_chip(plan) if pack else plan, pack, origins)
+            LayerEmitter(
+                self._ahead(self.plan.schedule.ahead(plan.position)),
+                pack.on_chip(plan) if pack else plan, pack, origins,
+            )
             for plan, pack, origins in layers
-        )
+        )  # fmt: skip
+
+    def _ahead(self, tiles: int) -> EmissionContext:
+        """What steps share that are so many tiles ahead of those of the last layer."""
+        return replace(self.around, ahead=tiles) if tiles else self.around
 
     @cached_property
     def walked(self) -> TileTrace:
@@ -162,7 +169,8 @@ class GroupEmitter:
             return self.layers[0].nodes(tile)
         depth = len(schedule.loops)
         if depth == 0:
-            return self._tile_nodes(self._moving(Repeat(0, 1)), first=True)
+            whole = range(len(self.layers))
+            return self._tile_nodes(self._moving(Repeat(0, 1)), whole, first=True)
         if depth == 1:
             return [self._tile_loop("", (Turn(),), (), first=True)]
         # Constants that stay arrive in the first turn.
@@ -188,8 +196,13 @@ class GroupEmitter:
         """The loop over tiles, inside the one that `path` tells of."""
         total = len(self.walked.moments)
         name = outer(len(turns) - 1)
-        bodies = []
-        for run in self._runs:
+        stages = self.plan.schedule.stages
+
+        def tiles(run: Repeat, part: range) -> tuple[list[Node], list[Node]]:
+            """What some layers do in a run of tiles, borders and the rest; nothing, in their
+            places, in one before the first or behind the last."""
+            there = 0 <= run.first < total
+            run = run if there else Repeat(min(max(run.first, 0), total - 1), 1)
             counted = ((name, 1),) if run.count > 1 else ()
             last = turns[-1]
             turn = Turn(last.offset * total + run.first, summed(scaled(last.terms, total), counted))
@@ -200,8 +213,20 @@ class GroupEmitter:
             moving = self._moving(
                 run, (around, over), turn=offset, path=(*path, here), turns=(*turns, turn)
             )
-            new = first and run.first == 0
-            bodies.append(LoopSegment(run.count, tuple(self._tile_nodes(moving, first=new))))
+            borders = self._borders(moving, part) if len(stages) > 1 else []
+            nodes = self._tile_nodes(moving, part, first=first and run.first == 0)
+            if not there:
+                return [*map(emptied, borders)], [*map(emptied, nodes)]
+            return borders, nodes
+
+        ends = (*(run.first for run in self._runs), total)
+        early = range(len(stages))[::-1]
+        bodies = []
+        for begin, end in pairwise(sorted({end - ahead for end in ends for ahead in early})):
+            runs = (Repeat(begin + ahead, end - begin) for ahead in early)
+            # Products do not wait for borders behind what other stages do meanwhile.
+            body = chain.from_iterable(chain(*zip(*map(tiles, runs, stages), strict=True)))
+            bodies.append(LoopSegment(end - begin, tuple(body)))
         return SegmentedLoop(name, tuple(bodies))
 
     @property
@@ -219,17 +244,18 @@ class GroupEmitter:
         assert key is not None
         return self.plan.schedule.group.tensors[key[0]].data is not None
 
-    def _tile_nodes(self, moving: Moving, *, first: bool) -> list[Node]:
-        """One tile of the group; the first one waits for the constants that stay."""
+    def _tile_nodes(self, moving: Moving, part: range, *, first: bool) -> list[Node]:
+        """Some layers of one tile; the first one waits for the constants that stay."""
         nodes: list[Node] = []
         for name, engine in self.plan.loads:
             buffer = self.plan.buffers[name]
-            if not self._is_constant(name):
+            if not self._is_constant(name) and self._first_reader(buffer) in part:
                 load = self._input(buffer, engine, moving)
                 nodes += of_tile([load], self._tile_of(buffer.first, moving))
         stores, stored = dict(self.plan.stores), self.plan.schedule.group.stored
         origins = self._origins(moving)
-        for position, layer in enumerate(self.layers):
+        for position in part:
+            layer = self.layers[position]
             steps = self._constant_loads(position, first=first)
             if any(compute.start for compute in layer.plan.computes):
                 rows = layer.first_rows(self._layer_share(layer, origins), None, 0)
@@ -237,9 +263,25 @@ class GroupEmitter:
             steps += self._layer_nodes(layer, position, moving, origins)
             if layer.plan.tiled.layer.result.name in stored and layer.plan.result in stores:
                 steps.append(self._store(layer, stores[layer.plan.result], moving))
-            steps += self._handing(position, moving)
+            steps += self._handing(position, moving, apart=False)
             nodes += of_tile(steps, self._tile_of(position, moving))
         return nodes
+
+    def _borders(self, moving: Moving, part: range) -> list[Node]:
+        """What fills borders of some layers in one tile, and places with what the tile before has
+        of them."""
+        nodes: list[Node] = []
+        for position in part:
+            steps = self._handing(position, moving, apart=True)
+            steps += self._border(self.layers[position], moving)
+            nodes += of_tile(steps, self._tile_of(position, moving))
+        return nodes
+
+    def _first_reader(self, buffer: TileBuffer) -> int:
+        """The first layer that reads an input of the group."""
+        assert buffer.key is not None
+        layers = enumerate(self.plan.schedule.group.layers)
+        return next(position for position, la in layers if buffer.key[0] in la.inputs)
 
     def _tile_of(self, position: int, moving: Moving) -> TileKind:
         """The tiles of a layer that go with those of the group."""
@@ -268,7 +310,8 @@ class GroupEmitter:
         origins: Mapping[str, tuple[Range, ...]],
     ) -> list[Node]:  # fmt: skip
         """One layer in one tile, whose buffers begin at `origins`."""
-        border, turns = self._border(layer, moving), moving.turns
+        staged, turns = len(self.plan.schedule.stages) > 1, moving.turns
+        border = [] if staged else self._border(layer, moving)
         work = moving.moment.work[position]
         idle = work is None
         if work is None:
@@ -363,12 +406,13 @@ class GroupEmitter:
         assert buffer.key is not None
         name = buffer.key[0]
         tensor = self.plan.schedule.group.tensors[name]
-        layer = self.layers[buffer.first]
+        first = self._first_reader(buffer)
+        layer = next(self.layers[s.start] for s in self.plan.schedule.stages if first in s)
         hold = moving.moment.holds.get(name)
         before = moving.run.first - 1
         known = before >= 0 and self.walked.moments[before].holds.get(name) == hold
         if hold is None or known:
-            return EngineStep(engine, (), self.around.uses((), (buffer,)), layer.origin)
+            return EngineStep(engine, (), layer.around.uses((), (buffer,)), layer.origin)
         then = None if moving.next is None else moving.next.holds[name].box
         ranges = moving.buffered_ranges(hold.box, then, name)
         region = Region(ranges, hold.before, hold.after)
@@ -422,7 +466,8 @@ class GroupEmitter:
                     engine="vector", origin=layer.origin, dst=dst, value=self._raw_border(name)
                 )
                 items += legal_vector(splat, self.around.arch, self.around.names)
-        return [EngineStep("vector", tuple(items), self.around.uses((), (buffer,)), layer.origin)]
+        uses = layer.around.uses((), (buffer,))
+        return [EngineStep("vector", tuple(items), uses, layer.origin)]
 
     def _store(self, layer: LayerEmitter, engine: str, moving: Moving) -> EngineStep:
         """The store of a result that the group holds for its own layers as well."""
@@ -432,16 +477,20 @@ class GroupEmitter:
         buffer = self.plan.buffers[layer.plan.result]
         return layer.store(self._buffer_box(buffer, ranges, result.name, moving), ranges, engine)
 
-    def _handing(self, position: int, moving: Moving) -> list[Node]:
-        """Moves of what the next tile keeps, behind the last layer that reads it here."""
+    def _handing(self, position: int, moving: Moving, *, apart: bool) -> list[Node]:
+        """Moves of what the next tile keeps: within a place behind the last layer that reads it
+        here; `apart`, from one place to the next, before the first that is behind its layer."""
         nodes: list[Node] = []
-        group = self.plan.schedule.group
+        schedule, origin = self.plan.schedule, self.layers[position].origin
         for name in self.walked.rolled:
-            if group.internal_readers[name][-1] != position:
-                continue
             buffer = self.plan.buffers[self.plan.held[name]]
-            origin = self.layers[position].origin
-            uses = self.around.uses((buffer,), (buffer,))
+            behind = next(stage.stop for stage in schedule.stages if buffer.first in stage)
+            place = behind if apart else schedule.group.internal_readers[name][-1]
+            if (buffer.slots > 1) != apart or position != place:
+                continue
+            now = schedule.ahead(position)
+            reads = self._ahead(now).uses((buffer,), ())
+            uses = (*reads, *self._ahead(now + apart).uses((), (buffer,)))
             handed = self.walked.handed[moving.run.first].get(name)
             items = [] if handed is None else self._shift(name, buffer, handed, moving)
             nodes.append(EngineStep("vector", tuple(items), uses, origin))
@@ -450,12 +499,17 @@ class GroupEmitter:
     def _shift(
         self, name: str, buffer: TileBuffer, handed: tuple[int, int, int], moving: Moving
     ) -> list[Item]:
-        """`overlap` positions moved to the front of the buffer, in pieces that never overlap."""
+        """`overlap` positions moved to the front of the buffer, in pieces that never overlap, or of
+        its next place."""
         dim, shift, overlap = handed
-        origin = moving.buffer_origin(name)
+        origin, then, most = moving.buffer_origin(name), moving, shift
+        if buffer.slots > 1:
+            turn = moving.turns[-1]
+            turns = (*moving.turns[:-1], replace(turn, offset=turn.offset + 1))
+            then, most = replace(moving, turns=turns), overlap
         items: list[Item] = []
-        for start in range(0, overlap, shift):
-            size = min(shift, overlap - start)
+        for start in range(0, overlap, most):
+            size = min(most, overlap - start)
 
             def rows(low: int, size: int = size) -> tuple[Range, ...]:
                 span = Range(origin[dim].start + low, size, origin[dim].terms)
@@ -463,7 +517,7 @@ class GroupEmitter:
 
             move = Unary(
                 engine="vector", origin=self.layers[buffer.first].origin, function="move",
-                dst=self._buffer_box(buffer, rows(start), name, moving),
+                dst=self._buffer_box(buffer, rows(start), name, then),
                 a=self._buffer_box(buffer, rows(start + shift), name, moving),
             )  # fmt: skip
             items += legal_vector(move, self.around.arch, self.around.names)

@@ -33,6 +33,8 @@ class Use(NamedTuple):
     reset: int
     """Loops around the count of its turns."""
     write: bool
+    ahead: int = 0
+    """Iterations of its loop that it is early: what it touches is the slot of a later one."""
     part: tuple[int, int, int] | None = None
     """Where engines share the work: the dimension that is cut, first position and end of what this
     one touches of each slot; None: all of it."""

@@ -64,6 +64,8 @@ class EmissionContext:
     pieces: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """By tensor that the host makes in pieces: tile -> the barrier of what it is the first to
     read."""
+    ahead: int = 0
+    """Tiles by which a layer works ahead of others."""
 
     def on_array(self, name: str) -> EmissionContext:
         """The same with the array of this name as the `matrix` of the machine."""
@@ -83,7 +85,7 @@ class EmissionContext:
             *buffer.span(self.places.chip[buffer.name]), buffer.slots,
             buffer.level + (self.depth if own else 0),
             # What no loop of the layer moves turns with the group's tiles.
-            self.depth if own and buffer.level else 0, write,
+            self.depth if own and buffer.level else 0, write, 0 if own else self.ahead,
         )  # fmt: skip
 
 

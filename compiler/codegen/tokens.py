@@ -17,6 +17,7 @@ all loops every pair happens once: where tokens are scarce, barriers do as well 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -437,6 +438,10 @@ class UseTable:
     """Per kind: the dimension that is cut, where it is only what one of several engines makes."""
     conflict: NDArray[np.bool_]
     """[kind, kind]: common bytes, one writes, different engines."""
+    at_once: NDArray[np.bool_]
+    """[kind, kind]: the same within one iteration, where uses that are early have other slots."""
+    early: Ints
+    """Per kind: iterations that it is early in a buffer of which not all uses are."""
 
     @classmethod
     def of(cls, body: Sequence[Touches]) -> UseTable | None:
@@ -449,23 +454,29 @@ class UseTable:
         def number(name: str) -> int:
             return numbers.setdefault(name, len(numbers))
 
+        met = {(u.buffer, u.ahead) for _, _, u in rows}
+        crossed = {name for name, count in Counter(name for name, _ in met).items() if count > 1}
         alike = [
             (
                 names.index(e), number(u.memory), u.low, u.high, u.write,
-                number(u.buffer) if u.part else -1, *(u.part or _WHOLE),
+                number(u.buffer) if u.part or u.buffer in crossed else -1, *(u.part or _WHOLE),
+                u.ahead % u.slots * (u.buffer in crossed),
             )
             for _, e, u in rows
         ]  # fmt: skip
         kinds, kind = np.unique(alike, axis=0, return_inverse=True)
-        engine, memory, low, high, write, buffer, cut, first, last = kinds.T
+        engine, memory, low, high, write, buffer, cut, first, last, early = kinds.T
         conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
         conflict &= ((write[:, None] | write) > 0) & (engine[:, None] != engine)
         apart = (buffer[:, None] == buffer) & (cut[:, None] == cut)
         conflict &= ~apart | ((first[:, None] < last) & (first < last[:, None]))
+        at_once = conflict & ((buffer[:, None] != buffer) | (early[:, None] == early))
         others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
         node, buffer, home, reset, slots = np.array(others).T
         kind = kind.reshape(-1)
-        return cls(names, node, buffer, home, reset, slots, kind, engine, cut, conflict)
+        return cls(
+            names, node, buffer, home, reset, slots, kind, engine, cut, conflict, at_once, early
+        )
 
     def ahead(self) -> Ints:
         """[giver, taker, step]: the last step of the giver that must come before it; -1: none."""
@@ -475,7 +486,7 @@ class UseTable:
         for start, end in pairwise(bounds):
             step, kinds = self.node[start], self.kind[start:end]
             for kind in set(kinds.tolist()):
-                found = np.maximum.reduceat(np.where(self.conflict[kind], last, -1), givers)
+                found = np.maximum.reduceat(np.where(self.at_once[kind], last, -1), givers)
                 known = latest[:, self.engine[kind], step]
                 np.maximum(known, found, out=known)
             last[kinds] = step
@@ -483,8 +494,12 @@ class UseTable:
 
     def carried(self, depth: int) -> Iterator[tuple[int, Ints]]:
         """(distance, the same) of what one iteration must do before a later one goes on."""
-        back = self.conflict[self.kind][:, self.kind] & (self.node[:, None] >= self.node)
+        early = self.early[self.kind]
+        # How many iterations on a slot is used again; early uses may come before others of them.
+        again_in = (early[:, None] - early - 1) % self.slots + 1
         same = self.buffer[:, None] == self.buffer
+        back = (self.node[:, None] >= self.node) | (same & (early[:, None] != early))
+        back &= self.conflict[self.kind][:, self.kind]
         shared = (self.cut > _WHOLE[0])[self.kind]
         turning = same & (self.home == depth)
         # Turns that go on through this loop are kept in order inside; but there each tile is cut in
@@ -494,8 +509,8 @@ class UseTable:
         inside = np.maximum(self.home[:, None], self.home) >= depth
         anew = back & (again | (~same & inside))
         engine = self.engine[self.kind]
-        for distance in sorted(set(self.slots[self.home == depth].tolist()) | {1}):
-            mask = back & turning & (self.slots == distance)
+        for distance in sorted({*again_in[turning].tolist(), 1}):
+            mask = back & turning & (again_in == distance)
             if distance == 1:
                 mask = mask | anew
             if mask.any():

@@ -192,6 +192,7 @@ class LayerPlanner(BufferList):
         self.home_of = partial(schedule.group.home, arch=group.arch)
         self.stored = self.layer.result.name in schedule.group.results
         self.looped, self.last = bool(schedule.loops), len(schedule.layers) - 1
+        self.ahead = schedule.ahead(position) > 0
         self.depth = len(tiled.loops)
         self.out_level = sum(not loop.reduction for loop in tiled.loops)
         out, split = symbolic(tiled)
@@ -264,6 +265,8 @@ class LayerPlanner(BufferList):
     def _own(self, *of: Any, **fields: Any) -> TileBuffer:
         """A buffer that is in use while the layer runs."""
         here = self.position
+        # What is ahead does not wait for places of the layers that work beside it.
+        fields = {"lasting": self.ahead, **fields}
         return self.add(*of, layer=here, first=here, last=here, **fields)
 
     def _region(self, key: Key) -> Region:

@@ -10,6 +10,7 @@ A layer alone has no outer loops: its own loops walk its whole part.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -89,6 +90,8 @@ class OuterLoop:
     size: int
     rolling: bool = False
     """Keep what neighbouring tiles share instead of computing it again."""
+    ahead: tuple[int, ...] = ()
+    """Of the innermost loop: layers before which one begins that works a tile behind these."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,17 @@ class Schedule:
     def cores(self) -> range:
         """Cores that take part."""
         return range(self.first_core, self.first_core + len(self.parts))
+
+    @property
+    def stages(self) -> tuple[range, ...]:
+        """Layers that work on one tile at a time: those of the last stage on one, those of each
+        stage before on the next."""
+        cuts = self.loops[-1].ahead if self.loops else ()
+        return tuple(starmap(range, pairwise((0, *cuts, len(self.layers)))))
+
+    def ahead(self, position: int) -> int:
+        """Tiles by which a layer is ahead of the last one."""
+        return sum(position < stage.start for stage in self.stages)
 
     def from_core(self, first: int) -> Schedule:
         """The same on the cores from `first` on."""

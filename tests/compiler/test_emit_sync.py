@@ -61,6 +61,18 @@ def test_a_slot_is_free_again_as_many_turns_on(
     assert chains((fill, read), home) == [full, *free]
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_step_that_is_ahead_fills_the_slot_of_the_next_turn(ahead: int) -> None:
+    """Products of tile i + 1 beside work on tile i, in turn i: each waits for the turn before;
+    also where both are ahead of others."""
+    made = touch("matrix", use("x", 0, write=True, slots=2)._replace(ahead=ahead + 1))
+    read = touch("vector", use("x", 0, write=False, slots=2)._replace(ahead=ahead))
+    assert chains((made, read), 1) == [
+        TokenChain("matrix", "vector", 1, (0,), (1,)),
+        TokenChain("vector", "matrix", 1, (1,), (0,)),
+    ]
+
+
 def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:
     steps = (
         touch("load", use("x", 0, write=True, slots=2)),

@@ -365,7 +365,7 @@ def test_a_stream_without_room_beside_the_layer_before_waits_for_its_end() -> No
     assert ends[1] == PRODUCTS + STREAM + BEHIND / 5 > ends[0]
 
 
-PRODUCT, TAIL, TILES = 100.0, 80.0, 4
+HEAD, PRODUCT, TAIL, TILES = 20.0, 100.0, 60.0, 4
 
 
 @pytest.mark.parametrize(
@@ -389,12 +389,31 @@ def test_tiles_wait_for_room_and_for_stores() -> None:
 
     def end(ahead: int, stores: dict[int, float], **slots: int) -> float:
         work = TileWork((share(PRODUCT, 0.0, 1),) * 2, {"in": 50.0}, {}, stores)
-        timeline = GroupTimeline(inputs, results, SLOTS, {"in": 2, **slots}, ahead=ahead)
+        timeline = GroupTimeline(inputs, results, SLOTS, {"in": 2, **slots}, room_ahead=ahead)
         return timeline.run(TileTrace(TILES, (boxes, boxes)), lambda run, moment: work)
 
     assert [end(ahead, {1: 30.0}) for ahead in (2, 1, 0)] == [880, 880, TILES * 280]
     assert end(2, {0: 150.0}, first=1) == 50 + 3 * 250 + 100 + 150
     assert end(2, {0: 150.0}, first=2) == 50 + TILES * 200 + 50
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [((1,), HEAD + TILES * PRODUCT + TAIL), ((), TILES * (HEAD + PRODUCT + TAIL))],
+)
+def test_work_ahead_leaves_products_nothing_to_wait_for(
+    stages: tuple[int, ...], expected: float
+) -> None:
+    """The vector engine makes tile i + 1 of what products read before it takes their tile i."""
+    nothing = share(0.0, 0.0, 1)
+    layers = nothing._replace(vector=HEAD), share(PRODUCT, 0.0, 1), nothing._replace(vector=TAIL)
+    boxes = TileBoxes(tuple(((0, 1 + tile),) for tile in range(TILES)))
+    walked = TileTrace(TILES, (boxes,) * 3)
+    timeline = GroupTimeline(
+        ((), ("first",), ("second",)), ("first", "second", "third"), SLOTS,
+        {"first": 2, "second": 2}, stages=tuple(map(range, (0, *stages), (*stages, 3))),
+    )  # fmt: skip
+    assert timeline.run(walked, lambda run, moment: TileWork(layers, {}, {}, {})) == expected
 
 
 def test_pieces_of_a_reduction_are_arrivals() -> None:

@@ -96,7 +96,9 @@ STEPS = st.builds(
         min_size=1,
     ).map(tuple),
     st.lists(SPANS, max_size=2).map(tuple),
-    st.lists(st.builds(For, NAMES, COUNTS, st.booleans()), max_size=2).map(tuple),
+    st.lists(
+        st.builds(For, NAMES, COUNTS, st.booleans(), stages=st.lists(COUNTS).map(tuple)), max_size=2
+    ).map(tuple),
     st.none() | COUNTS,
     st.lists(
         st.builds(BufferAddress, NAMES, st.integers(0, 9999), COUNTS),
@@ -183,6 +185,25 @@ def test_a_tree_by_hand_is_followed_and_computes_the_same(
     feeds = feeds_of(model)
     (want,) = reference(model, feeds).values()
     (got,) = execute(made.program, feeds, ROOMY).values()
+    np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(("ahead", "slots"), [((1,), [2, 1]), ((2,), [1, 2]), ((1, 2), [2, 2])])
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+def test_layers_may_be_a_tile_ahead(ahead: tuple[int, ...], slots: list[int], sync: str) -> None:
+    """What a layer that is ahead hands on has a place for the tile of either, with its halo."""
+    arch = machine(name=sync, local={"size": 1 << 18, "banks": 4}, sync=sync)
+    said = f"rolling ahead {', '.join(map(str, ahead))}"
+    made = compiled(THREE.replace("rolling", said), arch)
+    verify(made.program, arch)
+    (step,) = made.steps
+    assert isinstance(step, PlacedGroup)
+    assert [step.plan.buffers[name].slots for name in ("t4", "t8")] == slots
+    assert f"for h 4 {said}\n" in print_tree(extract_tree("net", made.steps))
+    model = network()
+    feeds = feeds_of(model)
+    (want,) = reference(model, feeds).values()
+    (got,) = execute(made.program, feeds, arch).values()
     np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
 
 

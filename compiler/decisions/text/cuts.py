@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from compiler.cost.multicast import between_cores
 from compiler.decisions.text.tree import For, Home, ScheduleStep, Span, StepLayer
@@ -67,7 +68,7 @@ class Cuts:
 
     def loops(self) -> tuple[OuterLoop, ...]:
         """The loops over tiles of the step."""
-        found = []
+        found: list[OuterLoop] = []
         for loop in self.step.loops:
             axis = self._find_axis(loop.dim, self.axes, loop.line)
             if axis is None:
@@ -77,7 +78,11 @@ class Cuts:
                 self._say(f"tiles cannot move along {loop.dim}, only along {able}", loop.line)
             if loop.size > self.shape[axis]:
                 self._say(f"{loop.dim} has {self.shape[axis]} positions only", loop.line)
-            found.append(OuterLoop(axis, loop.size, loop.rolling))
+            bounds = (0, *loop.stages, len(self.group.layers))
+            if any(a >= b for a, b in pairwise(bounds)) or (found and found[-1].ahead):
+                said = "ahead is said of the innermost loop: layers that rise, fewer than there are"
+                self._say(said, loop.line)
+            found.append(OuterLoop(axis, loop.size, loop.rolling, loop.stages))
         self._check_unique_loops(self.step.loops)
         return tuple(found)
 

@@ -102,7 +102,9 @@ def _tree_step(part: Part, addresses: bool) -> ScheduleStep | Call:
         layers=tuple(_work(tiled) for tiled in schedule.layers),
         cores=tuple(_cut_spans(last, box) for box in schedule.parts),
         among=(cores.start, cores.stop) if cores.start else None,
-        loops=tuple(For(name_of(last, o.axis), o.size, o.rolling) for o in schedule.loops),
+        loops=tuple(
+            For(name_of(last, o.axis), o.size, o.rolling, stages=o.ahead) for o in schedule.loops
+        ),
         slots=part.plan.slots,
         buffers=tuple(_addresses(part)) if addresses else (),
     )

@@ -9,7 +9,8 @@
       core h = 28:56
       cores 2:4                         # which cores these are, where not the first ones
       slots 2                           # tiles of a streamed buffer that are there at once
-      for h 14 rolling                  # tiles of 14 rows that keep what they share
+      for h 14 rolling                  # tiles of 14 rows that keep what they share; `ahead 2`:
+                                        # the first two layers work one tile ahead of the others
       layer conv, relu: for o 32; for c 64; resident
       layer pool
       buffer conv at 4096 every 7168    # all buffers of the step, or none
@@ -98,7 +99,7 @@ def _step_text(step: ScheduleStep, remarks: Mapping[Remarked, str]) -> Iterator[
     if step.slots is not None:
         yield f"  slots {step.slots}"
     for loop in step.loops:
-        yield f"  {_for(loop)}{' rolling' if loop.rolling else ''}"
+        yield f"  {_for(loop)}"
     for work in step.layers:
         items = [*map(_for, work.loops), *(["resident"] if work.resident else [])]
         cut = f": {'; '.join(items)}" if items else ""
@@ -114,7 +115,9 @@ def _core(core: Iterable[Span]) -> str:
 
 
 def _for(loop: For) -> str:
-    return f"for {spelled(loop.dim)} {loop.size}{' ahead' if loop.ahead else ''}"
+    ahead = " ahead" * (loop.ahead or bool(loop.stages))
+    ahead += f" {', '.join(map(str, loop.stages))}".rstrip()
+    return f"for {spelled(loop.dim)} {loop.size}{' rolling' if loop.rolling else ''}{ahead}"
 
 
 def parse_tree(text: str) -> Tree:
@@ -222,7 +225,11 @@ class _TreeParser:
 
     def read_for(self, words: LineTokens) -> None:
         loop = _parse_loop(words, self.line)
-        self._add(loops=replace(loop, rolling=words.skip("rolling")))
+        loop = replace(loop, rolling=words.skip("rolling"))
+        ahead = [_parse_number(words)] if words.skip("ahead") else []
+        while words.skip(","):
+            ahead.append(_parse_number(words))
+        self._add(loops=replace(loop, stages=tuple(ahead)))
 
     def read_layer(self, words: LineTokens) -> None:
         names = _parse_names(words)

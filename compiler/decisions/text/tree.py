@@ -60,6 +60,8 @@ class For:
     """Of a step: keep what neighbouring tiles share instead of computing it again."""
     ahead: bool = False
     """Of a layer's innermost loop: see `TileLoop.ahead`."""
+    stages: tuple[int, ...] = ()
+    """Of a step's innermost loop: see `OuterLoop.ahead`."""
     line: int = field(default=0, compare=False)
 
 

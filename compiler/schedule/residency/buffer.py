@@ -14,7 +14,7 @@ from compiler.geometry.cuts import channels_of
 from compiler.geometry.tile_trace import TileTrace, largest
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.schedule import Schedule
-from compiler.target.group_facts import Facts
+from compiler.target.group_facts import Facts, Unholdable
 from compiler.tensor_ir.nest import dense
 from simmodel.arch.element_types import grain_of, size_of
 from simmodel.arch.record import Arch
@@ -292,6 +292,8 @@ class GroupBufferMaker(BufferList):
     def _tensor_buffer(self, name: str, walked: tuple[TileTrace, ...], again: bool) -> TileBuffer:
         """Space for one tensor, which tiles ask for `again` or once."""
         if name in self.group.residents:
+            if name in self.group.producer_positions and self._ahead(name)[1]:
+                raise Unholdable(f"{name} has one place for all tiles")
             return self._resident_buffer(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)
@@ -302,21 +304,32 @@ class GroupBufferMaker(BufferList):
         # Its buffer keeps its place in the tensor over several tiles.
         stays = any(len(own.boxes) > 1 and len(own.origins) == 1 for own in held)
         rolled = any(name in w.rolled for w in walked)
+        early, apart = self._ahead(name)
         if rolled:
             self.facts.movable(tensor)
         crossing = made is None or len(passing.engines) > 1
-        single = rolled or stays or not again or not crossing
+        single = not apart and (rolled or stays or not again or not crossing)
         key = (name, passing.border, False) if made is None else None
         bordered = made is not None and any(own.bordered for own in held)
         buffer = self.add(
             name, "local", tensor.dtype, shape, strides,
-            slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
-            first=0 if made is None else made, last=self._last_use(name),
-            lasting=again and (rolled or stays or bordered),
+            slots=1 if single else max(self.slots, 1 + apart), level=len(self.schedule.loops),
+            key=key, first=0 if made is None else made, last=self._last_use(name),
+            lasting=early > 0 or (again and (rolled or stays or bordered)),
         )  # fmt: skip
+        if apart and (stays or not again):
+            raise Unholdable(f"{name} has one place for all tiles")
         if made is None:
             self._load(buffer, self.group.home(name, self.arch), self.group.name)
         return buffer
+
+    def _ahead(self, name: str) -> tuple[int, int]:
+        """Tiles by which the first layer that uses a tensor is ahead of the last layer of all, and
+        of the last that uses it."""
+        layers = enumerate(self.group.layers)
+        users = [p for p, layer in layers if name in (layer.result.name, *layer.inputs)]
+        early = self.schedule.ahead(min(users))
+        return early, early - self.schedule.ahead(max(users))
 
     def _load(self, buffer: TileBuffer, source: str, where: str) -> None:
         self.loads.append((buffer.name, engine_between(source, buffer.role, self.arch, where)))

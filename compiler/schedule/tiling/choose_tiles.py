@@ -15,7 +15,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 
 from compiler.cost.multicast import Cores, MulticastRoute
 from compiler.cost.transfer import Transfer
@@ -61,6 +61,10 @@ from simmodel.arch.record import Arch
 
 PRICED = 1 << 14
 """Candidates of groups whose prices are kept."""
+STAGED = 0.97
+"""Part of the time that layers that are ahead may leave of what a group takes without."""
+MORE = range(1, 4)
+"""Tiles more that are tried then: two places of a tensor ask for smaller ones."""
 Way = tuple[tuple[TileLoop, ...], Estimate]
 """Loops of a layer alone, and what they take."""
 
@@ -238,7 +242,35 @@ class GroupSearch:
             for family in self._loops(group, parts):
                 found += self._fitting(pricer, parts, family)
             best = min(map(self.weighed, found), default=best)
-        return sorted(found, key=self.weighed)
+        found.sort(key=self.weighed)
+        return [*self._in_stages(pricer, found[0]), *found] if found else []
+
+    def _in_stages(self, pricer: GroupPricer, schedule: Schedule) -> list[Schedule]:
+        """The same with layers that work tiles ahead of others, in tiles as large or a few more, if
+        that is quicker: one border between such stages, the best, and another one if that pays
+        again. Borders are where products and other work meet, which different engines do."""
+        if not schedule.loops:
+            return []
+        work = [layer.product for layer in pricer.group.layers]
+        cuts = [n for n, pair in enumerate(pairwise(work), 1) if len({*pair}) > 1]
+        busy = schedule.estimate
+        least, best = max(busy.matrix, busy.vector, busy.memory), schedule
+        extent = max(part[schedule.loops[-1].axis][1] for part in schedule.parts)
+        tiles = -(-extent // schedule.loops[-1].size)
+        sizes = {schedule.loops[-1].size, *(-(-extent // (tiles + n)) for n in MORE)}
+        while best.estimate.total * STAGED > least:
+            now, made = best.loops[-1], list[Schedule]()
+            for cut, size in product({*cuts} - {*now.ahead}, sizes):
+                loop = replace(now, size=size, ahead=tuple(sorted((*now.ahead, cut))))
+                staged = replace(best, loops=(*best.loops[:-1], loop))
+                with suppress(Unwalkable, Unholdable):
+                    staged = replace(staged, estimate=pricer.estimate(staged))
+                    made += [staged] * (staged.estimate.total > 0)
+            found = min(made, key=self.weighed, default=best)
+            if self.weighed(found) >= self.weighed(best):
+                break
+            best = found
+        return [best] if self.weighed(best) < STAGED * self.weighed(schedule) else []
 
     def weighed(self, schedule: Schedule) -> float:
         """The score of a schedule among others of its group, with what it costs short inputs."""

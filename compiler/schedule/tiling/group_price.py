@@ -409,9 +409,18 @@ class _Candidate:
                 if share is None:
                     return None
                 shares.append(share)
-            found.setdefault(tuple(shares), spared)
+            if self._fits_ahead(shares, rooms):
+                found.setdefault(tuple(shares), spared)
         made = (self._with_shares(*each, staying, rooms) for each in found.items())
         return min(made, key=_total, default=None)
+
+    def _fits_ahead(self, shares: Sequence[TilePrices], rooms: Sequence[float]) -> bool:
+        """Whether the buffers of layers that are ahead fit beside those of every other layer."""
+        early = [share.need * (self.schedule.ahead(p) > 0) for p, share in enumerate(shares)]
+        if not any(early):
+            return True
+        each = zip(shares, early, rooms, strict=True)
+        return all(share.need + sum(early) - own <= room for share, own, room in each)
 
     def _with_shares(
         self, shares: Sequence[TilePrices], spared: Spared, staying: list[bool], rooms: list[float]
@@ -510,8 +519,9 @@ class _Candidate:
         results = tuple(layer.result.name for layer in group.layers)
         told = stay if arch.front_end.sync == "tokens" else frozenset[int]()
         ways = pricer.slots, self._slots(), begins, told, waiting
-        ahead = self._ahead([share.need for share in shares], rooms)
-        timeline = GroupTimeline(inputs, results, *ways, dict(enumerate(arrays)), ahead)
+        arrays_of, stages = dict(enumerate(arrays)), self.schedule.stages
+        ahead = self._room_ahead([share.need for share in shares], rooms)
+        timeline = GroupTimeline(inputs, results, *ways, arrays_of, stages, ahead)
         cycles = timeline.run(walked, work)
         constants = sum(moved for _, moved in arrivals.values())
         moved = {"dram": self.cores.count * total.bytes}
@@ -530,7 +540,7 @@ class _Candidate:
         everything = sum(moved.values())
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
 
-    def _ahead(self, needs: Sequence[float], rooms: Sequence[float]) -> int:
+    def _room_ahead(self, needs: Sequence[float], rooms: Sequence[float]) -> int:
         """Layers before its first use at which what a tile loads finds room, beside what the tile
         before uses then, or stores for one layer more."""
         count, stored = self.pricer.count, self.walked.moment(-1).out

@@ -7,8 +7,10 @@ tiles a few are followed, the others take as long as the last of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace
 from compiler.schedule.tiling.problem import TilePrices
@@ -93,7 +95,10 @@ class GroupTimeline:
     """Layers whose own buffers find no room beside those of the layer before."""
     arrays: Mapping[int, str] = field(default_factory=dict)
     """Layer -> the matrix engine of its products; else `matrix`."""
-    ahead: int = 1 << 20
+    stages: tuple[range, ...] = ()
+    """Layers that work on one tile at a time: those of each stage on the tile behind that of the
+    stage before; none: all work on one."""
+    room_ahead: int = 1 << 20
     """Layers before its first use at which what a tile loads finds room in the tile before."""
     begun: float = 0.0
     """When the layer before started."""
@@ -117,9 +122,25 @@ class GroupTimeline:
         for position, read in enumerate(self.inputs):
             for name in self.readers.keys() & read:
                 self.readers[name].append(position)
+        self.stages = self.stages or (range(len(self.inputs)),)
+        self.known: dict[str, float] = {}
+        """`ready` when the stages began with their tiles."""
+        self.users = defaultdict[str, tuple[int, int]](lambda: (0, 0))
+        """Held tensor -> the stages that make or load it, and that use it last."""
+        for name in {*self.places, *chain(*self.inputs)} if len(self.stages) > 1 else ():
+            layers = enumerate(zip(self.inputs, self.results, strict=True))
+            users = [p for p, (inputs, result) in layers if name in (*inputs, result)]
+            used = [n for p in users for n, stage in enumerate(self.stages) if p in stage]
+            self.users[name] = (min(used), max(used)) if used else (0, 0)
+        # A tile is made before that of a later stage is over.
+        self.places = {
+            name: max(1, slots + self.users[name][0] - self.users[name][1])
+            for name, slots in self.places.items()
+        }
 
     def run(self, walked: TileTrace, work: Callable[[Repeat, TileStep], TileWork]) -> float:
         """Cycles from the first load to the last store."""
+        tiles = deque[TileWork | None]([None] * len(self.stages), len(self.stages))
         for run in walked.alike:
             moment = walked.moment(run.first)
             done = work(run, moment)
@@ -127,8 +148,12 @@ class GroupTimeline:
             before = 0.0
             for _ in range(followed):
                 before = self.end
-                self._run_tile(done)
+                tiles.appendleft(done)
+                self._run_tiles(tiles)
             self._skip((run.count - followed) * (self.end - before))
+        for _ in self.stages[1:]:
+            tiles.appendleft(None)
+            self._run_tiles(tiles)
         return self.end + (walked.repeats - 1) * self.end
 
     @property
@@ -158,15 +183,30 @@ class GroupTimeline:
         self.free[engine] = start + cycles
         return start, start + cycles
 
-    def _run_tile(self, work: TileWork) -> None:
-        for name, cycles in work.loads.items():
-            free = max(self._vacant(name), self._roomy(name))
-            self.ready[name] = self.loaded = self._take("load", free, cycles)[1]
-        for position, share in enumerate(work.shares):
-            if share is not None:
-                self._run_layer(position, share, work)
-        for name in self.places:
-            self._release(name)
+    def _run_tiles(self, tiles: Iterable[TileWork | None]) -> None:
+        """Each stage with its own tile."""
+        self.known = dict(self.ready)
+        for number, (stage, work) in enumerate(zip(self.stages, tiles, strict=True)):
+            if work is None:
+                continue
+            for name, cycles in work.loads.items():
+                if self.users[name][0] == number:
+                    free = max(self._vacant(name), self._roomy(name))
+                    self.ready[name] = self.loaded = self._take("load", free, cycles)[1]
+            for position in stage:
+                share = work.shares[position]
+                if share is not None:
+                    self._run_layer(position, share, work)
+            for name in self.places:
+                if self.users[name][1] == number:
+                    self._release(name)
+
+    def _there(self, position: int) -> float:
+        """When all is there that a layer reads: of stages before, what they made last."""
+        stage = next(number for number, stage in enumerate(self.stages) if position in stage)
+        names = self.inputs[position]
+        found = ((self.ready if self.users[n][0] == stage else self.known, n) for n in names)
+        return max((times.get(name, 0.0) for times, name in found), default=0.0)
 
     def _vacant(self, name: str) -> float:
         """When a slot of a held tensor may be written."""
@@ -177,7 +217,7 @@ class GroupTimeline:
         """When the tile before leaves room for what this one loads: it shares bytes with what that
         still uses, or stores."""
         first = next((p for p, read in enumerate(self.inputs) if name in read), 0)
-        layer = first + len(self.inputs) - self.ahead
+        layer = first + len(self.inputs) - self.room_ahead
         if layer < len(self.inputs):
             return self.starts.get(layer, 0.0) if layer > 0 else 0.0
         return max((end for engine, end in self.free.items() if engine != "load"), default=0.0)
@@ -191,7 +231,7 @@ class GroupTimeline:
         self.used.setdefault(name, []).append(max(*done, self.stored.get(name, 0.0), 0.0))
 
     def _run_layer(self, position: int, share: TilePrices, work: TileWork) -> None:
-        there = max((self.ready.get(name, 0.0) for name in self.inputs[position]), default=0.0)
+        there = self._there(position)
         there = max(there, self.loaded) if position in self.told else there
         pieces, arrivals = max(1.0, share.tiles), max(1.0, share.arrivals)
         first = arrived = 0.0
