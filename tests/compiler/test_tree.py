@@ -495,6 +495,10 @@ def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
                 "t6.bias16, t8, t8+sums, t9, x0",
             ],
         ),
+        (
+            "tree net\nstep\n core\n for h 14 rolling ahead 1\n layer t4\n layer t8\n layer t12\n",
+            ["line 2: t4 has one place for all tiles: none is made ahead"],
+        ),
     ],
 )  # fmt: skip
 def test_all_mistakes_are_told_with_their_lines(text: str, mistakes: list[str]) -> None:

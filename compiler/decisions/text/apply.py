@@ -164,7 +164,10 @@ def _scheduled(
             layers = tuple(replace(layer, estimate=estimate) for layer, estimate in pairs)
             made = replace(made, layers=layers, estimate=known[0])
         elif made is not None:
-            made = own.estimated(made)
+            try:
+                made = own.estimated(made)
+            except (Unwalkable, Unholdable) as why:
+                mistakes.append(f"line {step.line}: {why}")
         found.append(made and made.from_core((step.among or (0,))[0]))
     if mistakes:
         raise TreeError(mistakes)
@@ -213,7 +216,10 @@ def _place_steps(
             found = [PlacedGroup(*fit).from_core(first) for fit in fits]
         else:
             usual = costs.stages.plan
-            plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, costs.arch)
+            try:
+                plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, costs.arch)
+            except (Unwalkable, Unholdable) as why:
+                raise TreeError([f"line {step.line}: {why}"]) from why
             found = [PlacedGroup(plan, _buffer_addresses(step, plan, costs, before))]
         last[first] = found[-1].plan, found[-1].places
         yield from found

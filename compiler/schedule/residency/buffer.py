@@ -293,7 +293,7 @@ class GroupBufferMaker(BufferList):
         """Space for one tensor, which tiles ask for `again` or once."""
         if name in self.group.residents:
             if name in self.group.producer_positions and self._ahead(name)[1]:
-                raise Unholdable(f"{name} has one place for all tiles")
+                raise Unholdable(f"{name} has one place for all tiles: none is made ahead")
             return self._resident_buffer(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)
@@ -318,7 +318,7 @@ class GroupBufferMaker(BufferList):
             lasting=early > 0 or (again and (rolled or stays or bordered)),
         )  # fmt: skip
         if apart and (stays or not again):
-            raise Unholdable(f"{name} has one place for all tiles")
+            raise Unholdable(f"{name} has one place for all tiles: none is made ahead")
         if made is None:
             self._load(buffer, self.group.home(name, self.arch), self.group.name)
         return buffer
