@@ -55,7 +55,7 @@ def test_a_strip_in_tiles_along_columns(name: str, halo: str) -> None:
     dtype = "int8" if name in ("finishing", "fine") else "fp32"
     model = strip(4, 160, quantized=dtype == "int8")
     options = CompileOptions(stages=Stages(tile=ChooseTiles(rolling=halo == "rolling")))
-    small = changed(NAMED[name], "memories.local", size=16384)
+    small = changed(NAMED[name], "memories.local", size=12288)
     made = check(model, small, dtype, options)
     loops = [loop for decision in made.compiled.decisions for loop in decision.schedule.loops]
     assert {(loop.axis, loop.rolling) for loop in loops} == {(3, halo == "rolling")}
