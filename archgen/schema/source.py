@@ -71,7 +71,8 @@ class FileType:
 
 
 _STUDY_KEYS = "models archs batches compiler explore sensitivity networks"
-ARCHITECTURE = FileType("arch", "architecture", frozenset({"memories", "matrix", "vector"}))
+_ARCH_KEYS = "extends cores memories matrix vector"
+ARCHITECTURE = FileType("arch", "architecture", frozenset(_ARCH_KEYS.split()))
 STUDY = FileType("study", "study", frozenset(_STUDY_KEYS.split()))
 BUDGET = FileType("budget", "budget file")
 

@@ -58,6 +58,9 @@ class ArchError(ValueError):
         self.mistakes: list[Mistake] = sorted(set(mistakes))
         super().__init__("\n".join(map(str, self.mistakes)))
 
+    def __reduce__(self) -> tuple[type[ArchError], tuple[list[Mistake]]]:
+        return ArchError, (self.mistakes,)
+
 
 def attempted(
     make: Callable[[Given], Made], given: Iterable[Given], error: type[Exception]

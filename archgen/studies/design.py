@@ -48,6 +48,9 @@ class StudyError(ValueError):
         self.mistakes = list(mistakes)
         super().__init__("\n".join(self.mistakes))
 
+    def __reduce__(self) -> tuple[type[StudyError], tuple[list[str]]]:
+        return StudyError, (self.mistakes,)
+
 
 @dataclass(frozen=True)
 class Workload:

@@ -26,6 +26,9 @@ from archgen.cli.main import VERBS, main, report_error
 from archgen.cli.terminal import show
 from archgen.process.internal_errors import error_line, written
 from archgen.process.start import collecting_rarely, configure_messages
+from archgen.scheduling import OptionError
+from archgen.schema.tree import ArchError, FilePosition, Mistake
+from archgen.studies.design import StudyError
 from compiler.errors import UnsupportedModel, on
 from compiler.frontend.rewrite import static_shape
 from compiler.passes import PassFailed
@@ -231,3 +234,9 @@ def test_garbage_is_collected_as_before_once_a_program_is_compiled() -> None:
         assert gc.get_threshold() == (700, 10, 10)
     finally:
         gc.set_threshold(*before)
+
+
+def test_mistakes_of_another_process_stay_whole() -> None:
+    wrong = Mistake(FilePosition("a.yaml", 2, 1), "clock", "is odd")
+    for given in (ArchError([wrong]), StudyError(["two words"]), OptionError(["one", "two"])):
+        assert str(pickle.loads(pickle.dumps(given))) == str(given)

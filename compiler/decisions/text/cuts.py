@@ -79,9 +79,11 @@ class Cuts:
             if loop.size > self.shape[axis]:
                 self._say(f"{loop.dim} has {self.shape[axis]} positions only", loop.line)
             bounds = (0, *loop.stages, len(self.group.layers))
-            if any(a >= b for a, b in pairwise(bounds)) or (found and found[-1].ahead):
-                said = "ahead is said of the innermost loop: layers that rise, fewer than there are"
-                self._say(said, loop.line)
+            if any(a >= b for a, b in pairwise(bounds)):
+                said = f"numbers that rise, below the step's {bounds[-1]} layers"
+                self._say(f"ahead {', '.join(map(str, loop.stages))}: expected {said}", loop.line)
+            if loop.stages and loop is not self.step.loops[-1]:
+                self._say("ahead is said of the innermost loop", loop.line)
             found.append(OuterLoop(axis, loop.size, loop.rolling, loop.stages))
         self._check_unique_loops(self.step.loops)
         return tuple(found)
