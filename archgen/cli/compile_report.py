@@ -74,11 +74,15 @@ def _head(made: Explanation, held: Verdict) -> Iterator[Text]:
     yield Text(chosen)
     if len(made.tried) > 1:
         several = len({each.local for each in made.tried}) > 1
-        yield Text(f"the best of {len(made.tried)} programs as simulated: {made.partition}, of")
+        yield Text(f"the best of {len(made.tried)} programs as simulated, the quickest of a kind:")
+        least: dict[str, int] = {}
         for each in made.tried:
             memory = f", {show_bytes(each.local)} of local memory" if several else ""
-            way = ", ".join((each.partition, *each.how))
-            yield Text(f"  {way}{memory}: {each.cycles:,} cycles")
+            way = ", ".join((each.partition, *each.how)) + memory
+            least[way] = min(each.cycles, least.get(way, each.cycles))
+        for way, cycles in least.items():
+            taken = ", taken" if cycles == made.simulated else ""
+            yield Text(f"  {way}: {cycles:,} cycles{taken}")
     milliseconds = made.simulated / made.clock * 1e3
     yield Text(
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "
