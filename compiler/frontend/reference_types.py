@@ -44,7 +44,9 @@ def small_constant(value: ir.Value) -> onnx.TensorProto | None:
     tensor = value.const_value
     if tensor is None or value.is_graph_input() or tensor.size > SMALL:
         return None
-    return ir.serde.serialize_tensor(tensor)
+    named = ir.serde.serialize_tensor(tensor)
+    named.name = str(value.name)  # numbers that passes made may have none
+    return named
 
 
 Dims = tuple[int | None, ...] | None

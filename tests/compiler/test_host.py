@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from networks import Net
 from onnx import parser
@@ -19,6 +20,7 @@ from compiler.codegen.program import PlacedGroup
 from compiler.cost.overlap import host_cycles
 from compiler.estimate import network_bound
 from compiler.explain.report import report
+from compiler.frontend.reference_types import small_constant
 from compiler.numerics.host_error import tied
 from compiler.options import Stages
 from compiler.schedule.residency.table import added
@@ -287,3 +289,10 @@ def test_a_tie_behind_a_mean_moves_though_both_scales_round_alike() -> None:
         y = QuantizeLinear (p, half, zero) }"""
     given = np.array([[1, 2, 3, 3], [1, 2, 3, 2]], np.float32).reshape(1, 2, 4, 1)
     assert deviations(text, given).ravel().tolist() == [1, 0]
+
+
+def test_numbers_without_a_name_of_their_own_have_that_of_their_value() -> None:
+    """As passes leave them: a product of integers on the host lost its weights."""
+    weights = ir.Value(name="w", const_value=ir.tensor(np.ones((2, 3), np.int8)))
+    named = small_constant(weights)
+    assert named is not None and named.name == "w" and list(named.dims) == [2, 3]
