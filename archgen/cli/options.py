@@ -36,7 +36,8 @@ class EveryMistake(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as first:
-            wrong = [*self._unknown(words), *self._misread(ctx, words)] or [first.format_message()]
+            short = [] if first.option_name.startswith("--") else [first.format_message()]
+            wrong = [*short, *self._unknown(words), *self._misread(ctx, words)]
         except click.BadParameter:
             wrong = [*self._misread(ctx, words)]
             if self._judges:
