@@ -8,7 +8,7 @@ chip, and whose instructions across layers 1.72x over that. Each row has what th
     DRAM only      each layer alone, everything through DRAM, instructions in the order of tiles
     shared         results in shared memory, where there is room and it is quicker
     local          results stay in local memory
-    instances      layers in groups: images and tiles of one pass through several layers at a time
+    groups         layers in groups: images and tiles of one pass through several layers at a time
     cross-layer    instructions of neighbouring tiles, layers and groups ordered together
 
 `step` is over the row before, `gain` over the first. The columns of stages are the matrix engines'
@@ -43,7 +43,7 @@ STEPS: Mapping[str, Scheduling] = {
     "local": Scheduling(
         "none", effort=0, passes=(UNORDERED, ("homes.shared", True), ("keep.enabled", True))
     ),
-    "instances": Scheduling(effort=0, passes=(UNORDERED,)),
+    "groups": Scheduling(effort=0, passes=(UNORDERED,)),
     "cross-layer": Scheduling(effort=0),
 }
 STAGES = ("stem", "layer1", "layer2", "layer3", "layer4", "head")
