@@ -214,7 +214,8 @@ def _or_on_cores(count: int, best: Best, wanted: Wanted, judge: Judge, run: list
     stages = wanted.options.stages
     on_cores = replace(stages, tile=replace(stages.tile, cores=count))
     options = replace(wanted.options, stages=on_cores)
-    run.append(_simulate(_compiled(wanted, options, wanted.arch), wanted, judge))
+    made = _compiled(wanted, options, wanted.arch, like=best.result)
+    run.append(_simulate(made, wanted, judge))
     fewer = _unmoved_or(run[-1], wanted, judge, run)
     if fewer.cycles <= (1 + stages.judge.within) * best.cycles:
         fewer = _tuned(fewer, wanted, judge, run)

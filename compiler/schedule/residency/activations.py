@@ -407,6 +407,8 @@ class KeepTensors(Omittable):
             left = (candidate for candidate in found if candidate.name not in kept)
             for _, equal in groupby(left, key=lambda c: (c.worth, c.groups)):
                 _offer(tuple(equal), table, limit, known)
+            if len(table.rows) == len(kept):
+                break
         return tuple(table.parts)
 
 
