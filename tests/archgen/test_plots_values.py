@@ -413,9 +413,7 @@ def test_colours_differ_for_every_eye(eye: str, palette: dict[str, str]) -> None
 def test_titles_say_who_is_best_and_by_how_much(
     times: list[float], networks: int, title: str
 ) -> None:
-    own = (
-        {"arch": n, "latency_ms": t, "of_bound": 0.5} for n, t in zip("ab", times, strict=False)
-    )
+    own = ({"arch": n, "latency_ms": t, "of_bound": 0.5} for n, t in zip("ab", times, strict=False))
     rows = [row | {"model": f"net{number}"} for row in own for number in range(networks)]
     assert " ".join(plots.latency_figure(results(*rows)).get_suptitle().split()) == title
 
