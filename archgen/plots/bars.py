@@ -38,22 +38,22 @@ _BOUND: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 11, "mew": 2}
 
 
 def latency_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
-    """Bars of `latency_ms`, and the roofline's lower bound of each."""
+    """Bars of `latency_ms`, and the least that each could be (`bound_cycles`)."""
     return _bounded_bars(
         frame, archs, ("Latency", "ms", "takes least"), "latency [ms]", "latency_ms",
-        lambda row: number(row, "latency_ms") * number(row, "efficiency"),
+        lambda row: number(row, "latency_ms") * number(row, "of_bound"),
     )  # fmt: skip
 
 
 def throughput_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
-    """Bars of `throughput_ips`, and the roofline's upper bound of each; with inferences in flight
-    none, as weights may be there already."""
+    """Bars of `throughput_ips`, and the most that each could be (`bound_cycles`); with inferences
+    in flight none, as weights may be there already."""
     return _bounded_bars(
         frame, archs, ("Throughput", "samples/s", "does most"), "throughput [samples/s]",
         "throughput_ips",
         lambda row: math.nan
         if number(row, "in_flight", 0.0)
-        else number(row, "throughput_ips") / (number(row, "efficiency") or math.nan),
+        else number(row, "throughput_ips") / (number(row, "of_bound") or math.nan),
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _bounded_bars(
     rows = records(frame)
     ranged = column == "latency_ms" and "latency_high_ms" in frame
     right = Patch(label="simulated", **_RIGHT)
-    handles: list[Any] = [right, Line2D([], [], label="roofline bound", **_BOUND)]
+    handles: list[Any] = [right, Line2D([], [], label="bound", **_BOUND)]
     if is_estimated(frame):
         guessed = Patch(label="estimated", **_GUESSED)
         handles = [guessed, right] if any(map(run_figures, rows)) else [guessed]

@@ -8,7 +8,7 @@ The one idea: what runs took stands in `outlook.csv`, so that estimates are judg
     sweep     2 machines x local memory x bandwidth x cores, 2 networks, effort 0
     banks     1 machine x banks x local memory, 2 networks, effort 0
     energy    8 shipped machines, 3 networks, effort 0: mJ as well
-    shipped   the shipped machines and resnet50, as in README.md (three digits)
+    shipped   the shipped machines and resnet50, as in README.md, effort 1: mJ as well
 
     rank            Spearman's coefficient over the points of a network
     median, worst   |estimate / cycles - 1|, per cent; of energy likewise

@@ -69,17 +69,18 @@ def test_pairs_of_points_that_differ_in_one_field_and_in_their_cycles() -> None:
 
 
 def test_the_documented_error_of_estimates_is_that_of_the_benchmark() -> None:
-    """Of energies now; those of small networks that were run lie within, and reach its ends."""
+    """Of estimates now: those of what was run on shipped machines lie within, and reach its ends."""
     outlook, pandas = module("outlook"), module("pandas")
     runs = pandas.read_csv(outlook.KEPT)
-    found = outlook.compared(runs[runs["study"] == "energy"])
+    found = outlook.compared(runs[runs["study"].isin(["energy", "shipped"])])
     documented = EstimateError()
     assert documented.energy is not None
     for ends, ratio in (
         (documented.time, found["cycles"] / found["estimate"]),
         (documented.energy, found["mj"] / found["energy_mj"]),
     ):
-        assert ends[0] <= ratio.min() and 0.97 * ends[1] <= ratio.max() <= ends[1]
+        assert ends[0] <= ratio.min() <= 1.03 * ends[0]
+        assert 0.97 * ends[1] <= ratio.max() <= ends[1]
 
 
 def test_case_is_executed_and_matches() -> None:

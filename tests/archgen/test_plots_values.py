@@ -101,7 +101,7 @@ def levels() -> Frame:
 
 
 def test_throughput_is_drawn_below_its_bound() -> None:
-    row: Row = {"throughput_ips": 50.0, "efficiency": 0.5}
+    row: Row = {"throughput_ips": 50.0, "of_bound": 0.5}
     axes = plots.throughput_figure(results(row)).axes[0]
     assert lengths(axes, 0) == [50.0]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == [100.0]
@@ -413,9 +413,7 @@ def test_colours_differ_for_every_eye(eye: str, palette: dict[str, str]) -> None
 def test_titles_say_who_is_best_and_by_how_much(
     times: list[float], networks: int, title: str
 ) -> None:
-    own = (
-        {"arch": n, "latency_ms": t, "efficiency": 0.5} for n, t in zip("ab", times, strict=False)
-    )
+    own = ({"arch": n, "latency_ms": t, "of_bound": 0.5} for n, t in zip("ab", times, strict=False))
     rows = [row | {"model": f"net{number}"} for row in own for number in range(networks)]
     assert " ".join(plots.latency_figure(results(*rows)).get_suptitle().split()) == title
 
