@@ -13,6 +13,7 @@ from typing import Annotated
 import onnx_ir as ir
 
 from compiler.codegen.issue_order.order import OrderInstructions
+from compiler.codegen.loop_loads import FillShared
 from compiler.codegen.multicast import ShareLoads
 from compiler.codegen.split_loads import SplitLoads
 from compiler.frontend.canonicalize.fold_constants import FoldConstants
@@ -203,6 +204,8 @@ class Stages:
     """What one core loads for several, while instructions are emitted."""
     split: SplitLoads = field(default_factory=SplitLoads)
     """Loads that would wait for the last byte of their places."""
+    fill: FillShared = field(default_factory=FillShared)
+    """Constants that wait in shared memory, where an engine of its own fills that."""
     order: OrderInstructions = field(default_factory=OrderInstructions)
     """The instructions of each core, after they are emitted."""
     judge: JudgeGroups = field(default_factory=JudgeGroups)

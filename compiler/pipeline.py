@@ -421,7 +421,8 @@ def emit_program(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) 
     code = place_off_chip(schedule, ctx, inferences)
     for step in code.emit_steps(ctx.stages.share, partial(multicast, ctx=ctx)):
         code.append(hand_over(step, ctx))
-    return order_instructions(synchronize(split_loads(code, ctx), ctx), ctx)
+    code = fill_shared(split_loads(code, ctx), ctx)
+    return order_instructions(synchronize(code, ctx), ctx)
 
 
 def place_off_chip(schedule: ScheduledNetwork, ctx: Context, inferences: int) -> ProgramCode:
@@ -454,6 +455,15 @@ def split_loads(code: ProgramCode, ctx: Context) -> ProgramCode:
     """Loads of constants in pieces, as their places become free."""
     times = None if code.registers else code.step_times
     made = ctx.stages.split.apply(code.cores, ctx.arch, code.loop_cycles, times)
+    return replace(code, cores=made)
+
+
+def fill_shared(code: ProgramCode, ctx: Context) -> ProgramCode:
+    """Constants that wait in shared memory until they are needed."""
+    if code.registers:
+        return code
+    made, waiting = ctx.stages.fill.apply(code.cores, ctx.arch, code.step_times, code.shared_end)
+    code.buffers.extend(waiting)
     return replace(code, cores=made)
 
 

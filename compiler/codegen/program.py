@@ -20,6 +20,7 @@ from compiler.codegen.constants import PackedWeights, constants_of, packed_by_st
 from compiler.codegen.group import GroupEmitter
 from compiler.codegen.host_pieces import HostPieces, called_in_time, pieces_of
 from compiler.codegen.legalize import Names
+from compiler.codegen.loop_loads import StepTimes
 from compiler.codegen.multicast import ShareLoads, Stage, tokens_between
 from compiler.codegen.nodes import (
     EngineStep,
@@ -30,7 +31,6 @@ from compiler.codegen.nodes import (
     step_barrier,
 )
 from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
-from compiler.codegen.split_loads import StepTimes
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
@@ -603,6 +603,12 @@ class ProgramCode(OffChip):
         ]
         cycles = {step_barrier(n): total for n, total in enumerate(own * self.inferences)}
         return StepTimes(cycles, lambda origin: step_barrier(self.origins[origin].group))
+
+    @property
+    def shared_end(self) -> int:
+        """Bytes of shared memory in use: tensors between steps, and what cores pass on there."""
+        stages = (low + span.size for low, span in self._stages.values())
+        return max(*(h.address + h.bytes for h in self.shared.values()), *stages, 0, 0)
 
     def synchronized(self, *, turns: bool = False) -> ProgramCode:
         """With the instructions of each core in one stream, and as many tokens as there are; with

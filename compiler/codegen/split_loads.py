@@ -13,14 +13,14 @@ for what used its own bytes, and those that are free first come first:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Annotated
 
 import numpy as np
 
-from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
+from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom, StepTimes
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, touched
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
@@ -124,16 +124,6 @@ class SplitLoads(Omittable):
         for run in sorted(runs, key=lambda run: run[0][0]):
             low, high = run[0][1], run[-1][2]
             yield leaf if high - low == total else _piece(leaf, copy, low, high)
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """How long the steps of a program are expected to take."""
-
-    cycles: Mapping[str, float]
-    """By the barrier of a step."""
-    barrier: Callable[[int], str]
-    """Of the step that an origin belongs to."""
 
 
 @dataclass

@@ -81,7 +81,8 @@ def form_of(stage: str, result: CompileResult) -> str | None:
         stages = search.costs.stages
         order = replace(stages.order, enabled=False)
         split = replace(stages.split, enabled=False)
-        plain = search.context.with_stages(replace(stages, order=order, split=split))
+        fill = replace(stages.fill, enabled=False)
+        plain = search.context.with_stages(replace(stages, order=order, split=split, fill=fill))
         code = emit_program(ScheduledNetwork(search, result.steps), plain)
         return print_program(code.program)
     if stage == "order":

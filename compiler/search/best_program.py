@@ -22,6 +22,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from compiler.codegen.loop_loads import filling_engine
 from compiler.context import CompileOptions, CompileResult, Observer, unobserved
 from compiler.cost.overlap import copy_rate
 from compiler.decisions.cache import Decisions
@@ -170,8 +171,8 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
 
 def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
-    """The best of `made`, the same with other schedules of its groups, and that with one plan of
-    loads; what else ran is in `run` then."""
+    """The best of `made`, the same with other schedules of its groups, that with one plan of loads,
+    and with constants that wait in shared memory; what else ran is in `run` then."""
     both = _judged(made, wanted, judge)
     run += both[1:]
     found = _least(both, wanted, judge)
@@ -181,6 +182,9 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
         if best is found:
             break
         found = best
+    if (filled := filled_version(found)) is not None:
+        run.append(_simulate(filled, wanted, judge))
+        found = _least((found, run[-1]), wanted, judge)
     return found
 
 
@@ -255,18 +259,15 @@ def _unmoved(made: Best) -> Best | None:
 
 WORTH = 0.03
 """Part of the time in which engines have to wait for data, and the memory of constants has to rest,
-for a plan of loads."""
+for a plan of loads or for constants that wait in shared memory."""
 
 
 def early_versions(made: Best) -> Iterator[Best]:
     """`made` with one plan for the loads of all its groups, where that may save time; not of
     programs for several lengths, in which lives depend on them."""
-    result, search, trace = made.result, made.result.search, made.trace
-    assert search is not None and trace is not None
-    computing = [e.idle["data"] for e in trace.engines if e.engine not in made.arch.copy_]
-    constants = made.arch.constants
-    rests = trace.cycles - trace.far_loads.get(constants, 0.0) / made.arch.far_rates[constants]
-    if result.program.registers or min(max(computing, default=0), rests) < WORTH * trace.cycles:
+    result, search = made.result, made.result.search
+    assert search is not None
+    if result.program.registers or not _waits_for_loads(made):
         return
     alloc, tried = made.options.stages.alloc, [result.steps]
     for steps in early_loads(result.steps, made.arch, alloc, search.costs.place):
@@ -276,6 +277,33 @@ def early_versions(made: Best) -> Iterator[Best]:
         with suppress(DoesNotFit):  # more tokens at once than there are
             early = replace(replace_steps(result, steps), trials=result.trials)
             yield replace(made, result=early, early=True)
+
+
+def _waits_for_loads(made: Best) -> bool:
+    """Whether its engines wait for data so long, and the memory of constants rests so long."""
+    trace, far = made.trace, made.arch.constants
+    assert trace is not None
+    computing = (e.idle["data"] for e in trace.engines if e.engine not in made.arch.copy_)
+    rests = trace.cycles - trace.far_loads.get(far, 0.0) / made.arch.far_rates[far]
+    return min(max(computing, default=0), rests) >= WORTH * trace.cycles
+
+
+def filled_version(made: Best) -> Best | None:
+    """`made` with constants that wait in shared memory, where that may save time; None where it
+    has none, or nothing is to come of it."""
+    result, search = made.result, made.result.search
+    assert search is not None
+    stages = search.costs.stages
+    able = filling_engine(made.arch) is not None and not result.program.registers
+    if stages.fill.enabled or not able or not _waits_for_loads(made):
+        return None
+    fill = replace(stages, fill=replace(stages.fill, enabled=True))
+    filled = replace(result, search=replace(search, costs=search.costs.with_stages(fill)))
+    with suppress(DoesNotFit):  # more tokens at once than there are
+        return replace(
+            made, result=replace(replace_steps(filled, result.steps), trials=result.trials)
+        )
+    return None
 
 
 def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
@@ -465,9 +493,15 @@ def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:
         "layers alone as well": isinstance(partition, Optimal) and partition.alone,
         "groups as simulated": made.judged,
         "loads of all groups in one plan": made.early,
+        "constants wait in shared memory": _filled(made),
     }
     how = tuple(word for word, meant in words.items() if meant)
     return SimulatedProgram(made.partition, made.arch.memories.local.size, made.cycles, how)
+
+
+def _filled(made: Best) -> bool:
+    search = made.result.search
+    return search is not None and search.costs.stages.fill.enabled
 
 
 def _score(wanted: Wanted, made: Best) -> float:

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocks import conv
 from machines import changed, machine
 from networks import Net, feeds_of
 
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.legalize import Names
+from compiler.codegen.loop_loads import FillShared
 from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
 from compiler.codegen.split_loads import SplitLoads, StepTimes
@@ -22,6 +24,7 @@ from compiler.codegen.tokens import chains
 from compiler.cost.multicast import EARLY
 from compiler.options import Stages
 from compiler.plan.make_plan import MakePlan
+from compiler.schedule.fusion.partition import Unfused
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Delay
 from simmodel.execute import execute
@@ -442,3 +445,60 @@ def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
     # What a product uses before is not known to be over; and there has to be time.
     assert made(product(8 * KIB, 40 * KIB))[1:] == [loop, behind]
     assert made(cycles=5 * 150) == [loop, behind]
+
+
+def filling(**fields: Any) -> Arch:
+    """A machine of two cores with an engine that fills shared memory."""
+    arch = machine(cores=2, shared={"size": 1 << 18} | fields.pop("shared", {}), **fields)
+    fill = arch.copy_["load"].model_copy(update={"from_": ("dram",), "to": ("shared",)})
+    return arch.model_copy(update={"copy_": {**arch.copy_, "fill": fill}})
+
+
+def test_constants_wait_in_shared_memory_while_dram_rests() -> None:
+    """Step 0 leaves DRAM time for the load of one core, so the other core's begins with step 1.
+    What is needed in step 1 comes as before, and all where no engine of its own fills."""
+    work = replace(product(0, KIB), items=(Loop("v", 60, (Sync(engine="matrix"),)),))
+    w, use = loaded(8 * KIB, 1600, far=128), product(8 * KIB, 9 * KIB)
+    ahead = [
+        work,
+        replace(loaded(KIB, 1600), origin=1),
+        replace(product(2 * KIB, 3 * KIB), origin=1),
+    ]
+    nodes: list[Node] = [*ahead, replace(w, origin=3), replace(use, origin=3)]
+    times = StepTimes(
+        {"step0": 50.0, "step1": 400.0, "step2": 9.0, "step3": 200.0}, "step{}".format
+    )
+    made, (buffer,) = FillShared(enabled=True).apply([nodes] * 2, filling(), times, 100)
+    before, behind = texts(ahead), texts(nodes[4:])
+    for core, place in enumerate(("0x80", "0x6c0")):
+        filled = f"copy fill dst=shared[{place}]:int8[1600] src=dram[0x80]:int8[1600] !3"
+        near = f"copy load dst=local[0x2000]:int8[1600] src=shared[{place}]:int8[1600]"
+        assert texts(made[core]) == [*before[:core], filled, *before[core:], near, *behind]
+    assert (buffer.address, buffer.size, buffer.first, buffer.last) == (128, 3200, 0, 3)
+    assert FillShared(enabled=True).apply([nodes] * 2, ARCH, times, 0) == ([nodes] * 2, [])
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+@pytest.mark.parametrize("level", ["chip", "cluster"])
+def test_a_program_whose_constants_wait_means_the_same_in_every_order(
+    sync: str, level: str
+) -> None:
+    net = Net(quantized=True)
+    x = net.input(1, 16, 12, 12)
+    for channels, kernel in ((16, 3), (16, 3), (64, 1), (64, 1), (64, 1)):
+        x = net.op("Relu", conv(net, x, channels, (kernel, kernel)))
+    model = net.model(x)
+    arch = filling(types=("int8",), among="load", sync=sync, clusters=2, shared={"level": level})
+    ways = [Stages(partition=Unfused(), fill=FillShared(enabled=on)) for on in (False, True)]
+    before, filled = (
+        compile_model(prepared(model, "net"), arch, CompileOptions("int8", stages=stages)).program
+        for stages in ways
+    )
+    assert not findings(filled, arch)
+    (expected,) = execute(before, feeds_of(model), arch).values()
+    for order in map(random_order, range(2)):
+        (got,) = execute(filled, feeds_of(model), arch, order=order).values()
+        np.testing.assert_array_equal(got, expected)
+    moved, usual = (simulate(program, arch).traffic for program in (filled, before))
+    assert moved["shared.read"] - usual["shared.read"] >= 4 * KIB
+    assert moved["dram.read"] == usual["dram.read"]
