@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -123,11 +124,11 @@ def run(
         ValueError: inputs do not match the ports.
     """
     line = timeline(program)
-    memories = allocate(line, arch)
+    idle = skip.idle(line)
+    memories = allocate(line, arch, any(idle))
     for port in program.inputs:
         _place_input(port, inputs, memories)
     edges = legal_edges(line, arch)
-    idle = skip.idle(line)
     sites = range(len(line.sites))
     steps = [None if idle[s] else _site_effect(line, s, arch, memories, host) for s in sites]
     probed = _watch(steps, line, probes, arch, memories, skip.given)
@@ -214,15 +215,23 @@ def _give_back(memory: Bytes, constant: Constant) -> None:
     held = memory.base.obj if isinstance(memory.base, memoryview) else None
     if pages > 0 and isinstance(held, mmap.mmap):
         held.madvise(mmap.MADV_DONTNEED, first, pages)
+        with suppress(AttributeError, OSError):  # of shared pages, on Linux
+            held.madvise(mmap.MADV_REMOVE, first, pages)
 
 
-def _zeros(size: int) -> Bytes:
-    """Bytes that take as many pages as are written."""
-    return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+def _zeros(size: int, partly: bool) -> Bytes:
+    """Bytes that take as many pages as are written. Of private pages a bound on the data of a
+    process counts all, of shared ones none: a program that is executed `partly` writes few."""
+    kind = mmap.MAP_SHARED if partly else mmap.MAP_PRIVATE
+    try:
+        return np.frombuffer(mmap.mmap(-1, size, kind | mmap.MAP_ANONYMOUS), np.uint8)
+    except OSError as refused:
+        raise MemoryError(f"{size} bytes of a memory that the program uses") from refused
 
 
-def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
-    """Zeroed arrays, as long as the part of each memory instance that the program touches."""
+def allocate(line: Timeline, arch: Arch, partly: bool = False) -> dict[Place, Bytes]:
+    """Zeroed arrays, as long as the part of each memory instance that the program touches; it may
+    be executed `partly`."""
     table, (low, end) = line.operands, line.operands.reaches
     held = [arch.memories.get(kind.memory) for kind, _ in table.kinds]
     sizes = np.array([-1 if memory is None else memory.size for memory in held], np.int64)
@@ -234,7 +243,8 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
             f"{site.instruction.MNEMONIC} on core {core}: bytes {low[number]}..{end[number]} of "
             f"{kind.memory}, {size}"
         )
-    return {spot: _zeros(end) for spot, end in touched_ends(line, arch).items()}
+    ends = touched_ends(line, arch).items()
+    return {spot: _zeros(end, partly and spot[0] in OFF_CHIP) for spot, end in ends}
 
 
 def _array_at(operand: Operand, memory: Bytes) -> Callable[[int], Array]:

@@ -126,8 +126,10 @@ def _attribute_damages(node: onnx.NodeProto, versions: Versions) -> Iterator[str
         known = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain).attributes
     except onnx.defs.SchemaError:
         return  # whether anybody knows the operator is asked later
+    if node.op_type == "Constant" and len(node.attribute) != 1:
+        yield f"{called(node)} has {len(node.attribute)} attributes, not one value"
     for attribute in node.attribute:
-        if attribute.name not in known or attribute.type == AttributeProto.UNDEFINED:
+        if attribute.name not in known:
             continue
         defined: Any = known[attribute.name].type  # the stubs do not tell that it is an enum
         wanted = int(defined.value)
@@ -141,6 +143,8 @@ def _attribute_damages(node: onnx.NodeProto, versions: Versions) -> Iterator[str
 
 def _attribute_type_text(number: int) -> str:
     """`one int`, `several strings`."""
+    if number == AttributeProto.UNDEFINED:
+        return "a value of no type"
     name = AttributeProto.AttributeType.Name(number).lower()
     return f"several {name}" if name.endswith("s") else f"one {name}"
 

@@ -346,7 +346,7 @@ def _check_ranges(graph: onnx.GraphProto, label: str) -> None:
             held[node.output[0]] = node.attribute[0].t
     held = {n: t for n, t in held.items() if math.prod(t.dims) == 1 and not t.external_data}
     for node in graph.node:
-        if node.op_type != "Range" or not held.keys() >= {*node.input}:
+        if node.op_type != "Range" or len(node.input) != 3 or not held.keys() >= {*node.input}:
             continue
         first, end, step = (numpy_helper.to_array(held[name]).reshape(()) for name in node.input)
         size = (float(end) - float(first)) / (float(step) or math.nan) * step.itemsize

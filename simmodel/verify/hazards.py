@@ -6,7 +6,6 @@ written before what is read can be followed in any one of them.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from simmodel.arch.record import Arch
 from simmodel.errors import Finding
 from simmodel.isa import Claim
 from simmodel.isa.region import Operand
+from simmodel.program.program import Place, Program
 from simmodel.verify.happens_before import Clocks, Ints, Timeline, barrier_uses
 from simmodel.verify.overlap import Accesses, Bools, Rivalries, touched_ends
 from simmodel.verify.symbolic import found_at
@@ -70,13 +70,6 @@ def _race(found: Rivalries, first: int, second: int) -> Finding:
     return found_at(line.program, "race", message, line.owners[site], instruction)
 
 
-def _marks(written: Bools, operand: Operand, address: int) -> Bools:
-    """Marks of an operand's bytes in those of its memory, one more dimension for the bytes of an
-    element."""
-    shape, strides = operand.bytewise
-    return np.ndarray((*shape, operand.itemsize), np.bool_, written, address, (*strides, 1))
-
-
 def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -> Iterator[Finding]:
     """Reads of unwritten bytes, and incomplete outputs."""
     rank = np.empty(len(order), np.int64)
@@ -87,7 +80,7 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
     _, first = np.unique(key[sorted_], return_index=True)
     work = sorted_[first]
     work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
-    written = _Written(line, arch)
+    written = _Written(line, table, arch)
     seen: set[tuple[int, int]] = set()
     for access in work.tolist():
         occurrence, index = int(table.occurrence[access]), int(table.operand[access])
@@ -98,7 +91,7 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
             operand.memory, *(address + n for n in operand.span)
         ):
             continue
-        marks = _marks(written.bytes[table.places[table.place[region]]], operand, address)
+        marks = written.marks(table.places[table.place[region]], operand, address)
         if table.write[access]:
             marks[...] = True
         elif not marks.all() and (site, index) not in seen and len(seen) < LISTED:
@@ -113,46 +106,82 @@ def written_findings(line: Timeline, table: Accesses, order: Ints, arch: Arch) -
     for port in line.program.outputs:
         if written.constant(port.operand.memory, *port.operand.bounds):
             continue
-        marks = _marks(written.bytes["dram", 0], port.operand, port.operand.address.base)
+        marks = written.marks(("dram", 0), port.operand, port.operand.address.base)
         if not marks.all():
             missing = int(marks.size - np.count_nonzero(marks))
             yield Finding("output", f"{missing} bytes of output {port.name!r} are never written")
 
 
 class _Written:
-    """Which bytes of all memories are written, as far as they are touched. Rows of constants are
-    marked only where an access reaches beyond: marks of all take as much memory as they do."""
+    """Which bytes of all memories are written, as far as they are touched. Off chip, where nearly
+    all is constants, a row of constants has marks only where an access reaches beyond it: marks of
+    all take as many addresses as the weights of a network do."""
 
-    def __init__(self, line: Timeline, arch: Arch) -> None:
-        self.bytes = {
-            spot: np.zeros(end, np.bool_) for spot, end in touched_ends(line, arch).items()
-        }
-        self._rows: dict[str, tuple[list[int], list[int]]] = {role: ([], []) for role in OFF_CHIP}
+    def __init__(self, line: Timeline, table: Accesses, arch: Arch) -> None:
+        sizes = touched_ends(line, arch)
+        self._rows = {role: _constant_rows(line.program, role) for role in OFF_CHIP}
         """By memory, first bytes and ends of constants side by side."""
-        for constant in sorted(line.program.constants, key=lambda c: c.address):
-            starts, ends = self._rows[constant.memory]
-            end = constant.address + constant.data.nbytes
-            if ends and constant.address <= ends[-1]:
-                ends[-1] = max(ends[-1], end)
-                continue
-            starts.append(constant.address)
-            ends.append(end)
+        self._unmarked = {role: self._inside(line, table, role) for role in OFF_CHIP}
+        """Of these rows those without marks: their ends, and the bytes up to each; from 0 on."""
+        self._bytes = {
+            spot: np.zeros(end - self._left_out(spot[0], end), np.bool_)
+            for spot, end in sizes.items()
+        }
         for port in line.program.inputs:
-            _marks(self.bytes["dram", 0], port.operand, port.operand.address.base)[...] = True
+            self.marks(("dram", 0), port.operand, port.operand.address.base)[...] = True
+
+    def marks(self, spot: Place, operand: Operand, address: int) -> Bools:
+        """Marks of an operand's bytes in a memory, one more dimension for the bytes of an
+        element."""
+        at = address - self._left_out(spot[0], address + operand.span[0])
+        shape, strides = (*operand.bytewise[0], operand.itemsize), (*operand.bytewise[1], 1)
+        return np.ndarray(shape, np.bool_, self._bytes[spot], at, strides)
 
     def constant(self, memory: str, low: int, high: int) -> bool:
         """Whether bytes `low` to `high` of a memory off chip are in one row of constants; otherwise
         the rows that some of them are in are marked."""
         starts, ends = self._rows[memory]
-        for number in range(max(0, bisect_right(starts, low) - 1), len(starts)):
-            start, end = starts[number], ends[number]
-            if start >= high:
-                break
+        first, behind = (int(np.searchsorted(*each)) for each in ((ends, low + 1), (starts, high)))
+        for start, end in zip(starts[first:behind], ends[first:behind], strict=True):
             if start <= low and high <= end:
                 return True
-            if end > low:
-                self.bytes[memory, 0][start:end] = True
+            out = self._left_out(memory, int(start))
+            self._bytes[memory, 0][start - out : end - out] = True
         return False
+
+    def _left_out(self, memory: str, address: int) -> int:
+        """Bytes of rows without marks before `address`."""
+        if memory not in self._unmarked:
+            return 0
+        ends, bytes_ = self._unmarked[memory]
+        return int(bytes_[np.searchsorted(ends, address, side="right")])
+
+    def _inside(self, line: Timeline, table: Accesses, memory: str) -> tuple[Ints, Ints]:
+        """Ends of the rows that no access reaches beyond, and their bytes before and after each."""
+        starts, ends = self._rows[memory]
+        ports = [p.operand.bounds for p in (*line.program.inputs, *line.program.outputs)]
+        here = np.array([place[0] == memory for place in table.places], np.bool_)[table.place]
+        own = np.array(ports, np.int64).reshape(-1, 2).T
+        low, high = np.append(table.start[here], own[0]), np.append(table.end[here], own[1])
+        first, behind = np.searchsorted(ends, low + 1), np.searchsorted(starts, high)
+        beyond = behind > first
+        row = first[beyond]
+        beyond[beyond] = (low[beyond] < starts[row]) | (high[beyond] > ends[row])
+        marked = np.zeros(len(ends) + 1, np.int64)
+        np.add.at(marked, first[beyond], 1)
+        np.add.at(marked, behind[beyond], -1)
+        left = np.cumsum(marked)[:-1] == 0
+        return ends[left], np.append(0, np.cumsum((ends - starts)[left]))
+
+
+def _constant_rows(program: Program, memory: str) -> tuple[Ints, Ints]:
+    """First bytes and ends of constants of `memory`, those side by side as one."""
+    own = [(c.address, c.address + c.data.nbytes) for c in program.constants if c.memory == memory]
+    starts, ends = np.array(sorted(own), np.int64).reshape(-1, 2).T
+    ends = np.maximum.accumulate(ends)
+    apart = starts[1:] > ends[:-1]
+    count = len(own)
+    return starts[np.append(True, apart)[:count]], ends[np.append(apart, True)[:count]]
 
 
 # Tokens and barriers: one giver and one taker, balance, arrivals, and no wait without an end.

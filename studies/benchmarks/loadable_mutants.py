@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import archgen
 from archgen.program_files import encoded
 from simmodel.program.assembly import print_program
@@ -67,7 +69,7 @@ def shortened(program: Program) -> Program:
         program,
         cores=tuple(stream[:ITEMS] for stream in program.cores),
         constants=tuple(
-            replace(each, data=each.data.reshape(-1)[:ITEMS]) for each in program.constants[:ITEMS]
+            replace(each, data=np.ravel(each.data)[:ITEMS]) for each in program.constants[:ITEMS]
         ),
     )
 

@@ -95,6 +95,15 @@ def test_case_is_executed_and_matches() -> None:
     assert made.on_chip <= tables.on_chip_size(arch)
 
 
+def test_loadables_to_be_damaged_have_the_first_numbers_of_constants() -> None:
+    """Also of those that are made when they are asked for."""
+    mutants, archgen = module("loadable_mutants"), module("archgen")
+    made = archgen.compile_model(archgen.load_model(TINY), load_arch("soma-edge"), effort=0)
+    assert "LazyArray" in {type(constant.data).__name__ for constant in made.constants}
+    short = mutants.shortened(made).constants
+    assert 0 < len(short) <= mutants.ITEMS and all(c.data.size <= mutants.ITEMS for c in short)
+
+
 def test_refusal_is_a_row_with_its_reason() -> None:
     tables, fusion = module("tables"), module("fusion")
     arch = tables.with_local(load_arch("soma-edge"), size=64)

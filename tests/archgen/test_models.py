@@ -11,7 +11,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from networks import model
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import AttributeProto, TensorProto, helper, numpy_helper, parser
 from role_nets import saved
 
 import archgen
@@ -194,6 +194,12 @@ def _counting() -> Iterator[onnx.NodeProto]:
     yield node("Range", ["first", "end", "step"], ["r"], name="r")
 
 
+def _untyped() -> onnx.NodeProto:
+    pool = node("MaxPool", ["x"], ["p"], name="pool", kernel_shape=[1])
+    pool.attribute[0].type = AttributeProto.UNDEFINED
+    return pool
+
+
 def _long_constant() -> onnx.NodeProto:
     value = helper.make_tensor("v", TensorProto.INT4, [3], [1, 2, 3])
     value.int32_data.append(9)
@@ -245,6 +251,8 @@ BROKEN: list[tuple[Change, str]] = [
      "node 1: its 'value' holds 3 numbers of data, and its shape .3. takes 2"),
     (_with(node("Softmax", ["x"], ["s"], name="soft", axis="one")),
      r"node 'soft' \(ai.onnx.Softmax\): its attribute 'axis' holds one string where one int"),
+    (_with(node("Constant", [], ["c"], name="empty")), "'empty' .*Constant. has 0 attributes, not"),
+    (_with(_untyped()), "'pool' .*'kernel_shape' holds a value of no type where several ints"),
     (_with(node("Relu", ["b"], ["a"], name="first"), node("Add", ["a", "x"], ["b"])),
      "in a circle: .*(node 'first' .ai.onnx.Relu. > the Add that makes 'b'|'b' > node 'first')"),
     (_with(*_branching()), "in a circle: .*(makes 'chosen' > |makes 'after' > )"),

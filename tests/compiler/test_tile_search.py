@@ -29,7 +29,7 @@ from compiler.geometry.tile_trace import TileBoxes, TileTrace
 from compiler.lowering.lower import lower
 from compiler.options import Stages
 from compiler.pipeline import bind, fuse_tails, nests, prepared
-from compiler.schedule.fusion.dependence import dependences
+from compiler.schedule.fusion.dependence import Dependences, dependences
 from compiler.schedule.tiling import choose_tiles
 from compiler.schedule.tiling.candidates import choices
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
@@ -51,16 +51,20 @@ from simmodel.arch.record import Arch
 
 def chain(count: int, side: int, channels: int) -> Group:
     """A group of 3x3 convolutions."""
+    tied = ties(count, side, channels)
+    return tied.group(tied.layers)
+
+
+def ties(count: int, side: int, channels: int, *, pooled: bool = False) -> Dependences:
+    """3x3 convolutions, each alone or with a pool behind it."""
     net = Net()
     x = net.input(1, channels, side, side)
     for _ in range(count):
         x = net.op("Conv", x, net.weight(channels, channels, 3, 3), pads=[1, 1, 1, 1])
-    arch = machine()
-    options = CompileOptions(dtype="fp32")
-    ctx = Context(arch, replace(options, dtype="fp32"))
+        x = net.op("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]) if pooled else x
+    ctx = Context(machine(), CompileOptions(dtype="fp32"))
     network = bind(fuse_tails(nests(prepared(net.model(x), "chain"), ctx), ctx), ctx)
-    tied = dependences(network.parts, network.graph)
-    return tied.group(tied.layers)
+    return dependences(network.parts, network.graph)
 
 
 def test_a_part_with_halo_on_both_sides_stands_for_others() -> None:
@@ -169,6 +173,18 @@ def test_a_price_below_a_limit_is_that_of_the_best_schedule(objective: str, loca
         found = search.below(group, limit)
         assert (found is not None) == (best < limit)
         assert found is None or search.score(found) == best
+
+
+def test_groups_that_are_alike_share_prices_under_their_own_names() -> None:
+    """Also layers that work tiles ahead of others, which are tried last."""
+    tied = ties(4, 24, 8, pooled=True)
+    one, two = (tied.group(3 << at) for at in (2, 4))
+    search, fresh = (GroupCosts(machine(local={"size": "16 KiB"}), Stages()).search for _ in "ab")
+    assert search.outlines.of(one) == search.outlines.of(two)
+    assert search.below(one, math.inf)
+    best, *_ = search.schedules(two)
+    assert best.group is two and best.loops[-1].ahead == (1,)
+    assert best == fresh.schedules(two)[0]
 
 
 def test_limits_that_are_off_by_a_rounding_are_one_question(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import mmap
 import pickle
+import resource
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +17,11 @@ from handmade import ROWS, TILES, K, at, machine, pipeline, pipeline_answer, por
 import simmodel.execute
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.lazy_array import Array, LazyArray, cast, transformed
-from simmodel.execute import execute
+from simmodel.execute import Skip, execute, run
 from simmodel.isa import Arrive, Await, Copy, Fill, HostCall, Instruction, Loop, Sync
 from simmodel.isa.region import Operand, Ring
-from simmodel.program.program import Constant, Port, Program
-from simmodel.verify import verify
+from simmodel.program.program import Constant, Origin, Port, Program
+from simmodel.verify import findings, verify
 from simmodel.verify.happens_before import Stuck, random_order
 
 X = np.random.default_rng(3).integers(-128, 128, (TILES * ROWS, K)).astype(np.int8)
@@ -220,6 +223,44 @@ def test_constants_are_made_when_something_touches_them(monkeypatch: pytest.Monk
     got = execute(made, {}, arch)["y"]
     assert got.tolist() == [ord("a")] * size + [ord("b")] * size
     assert events == ["a", "over", "b", "over"]
+
+
+def test_large_constants_of_what_is_skipped_take_no_memory() -> None:
+    """Neither where a program is proved nor where a part of it is executed: a bound on the data of
+    the process holds, in which there is no room for all of them."""
+    size, large, room = mmap.PAGESIZE, 1 << 30, 64 << 20
+    given = np.arange(size).astype(np.uint8)
+    lazy = LazyArray((large - 2 * size,), np.dtype(np.uint8), lambda: pytest.fail("is made"))
+    raw, results = at("local", 0, (size,), "uint8"), at("dram", large, (size,), "uint8")
+    wide = at("dram", large - size - 1, (2,), "uint8")  # of one constant and of the next
+    steps = ((raw, at("dram", 0, (size,), "uint8")), (at("local", 0, (2,), "uint8"), wide))
+    items = [Copy(engine="load", dst=dst, src=src, origin=1) for dst, src in steps]
+    last = at("dram", large - size, (size,), "uint8")
+    items.append(Copy(engine="load", dst=raw, src=last, signals=(("in", 1),)))
+    items.append(Copy(engine="store", dst=results, src=raw, waits=(("in", 1),)))
+    dram = {"size": "4 GiB", "bandwidth": "16 B/cycle"}
+    arch = machine(memories={
+        "dram": dram, "local": {"size": "8 KiB"}, "accumulators": {"size": "1 KiB"},
+    })  # fmt: skip
+    made = program(
+        tuple(items), tokens=({"in": 0},), origins=(Origin("a", 0, "Add"), Origin("b", 1, "Add")),
+        constants=(Constant("lazy", 0, lazy), Constant("last", large - size, given)),
+        outputs=(Port("y", results, results.shape, "uint8"),),
+    )  # fmt: skip
+    assert [found.rule for found in findings(made, arch)] == ["unwritten"]  # the page between both
+    whole = replace(lazy, shape=(large - size,))
+    right = replace(made, constants=(Constant("lazy", 0, whole), made.constants[1]))
+    bound = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text("ascii").split()[5]) * mmap.PAGESIZE
+    resource.setrlimit(resource.RLIMIT_DATA, (used + room, bound[1]))
+    try:
+        verify(right, arch)
+        got = run(right, {}, arch, skip=Skip(frozenset((1,)))).outputs["y"]
+        with pytest.raises(MemoryError, match="of a memory that the program uses"):
+            run(right, {}, arch)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, bound)
+    assert got.tolist() == given.tolist()
 
 
 REAL = np.arange(6, dtype=np.float32).reshape(2, 3)

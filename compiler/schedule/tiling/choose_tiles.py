@@ -243,7 +243,8 @@ class GroupSearch:
                 found += self._fitting(pricer, parts, family)
             best = min(map(self.weighed, found), default=best)
         found.sort(key=self.weighed)
-        return [*self._in_stages(pricer, found[0]), *found] if found else []
+        # Prices may be those of a group that is alike, under its names.
+        return [*self._in_stages(pricer, found[0].of(group)), *found] if found else []
 
     def _in_stages(self, pricer: GroupPricer, schedule: Schedule) -> list[Schedule]:
         """The same with layers that work tiles ahead of others, in tiles as large or a few more, if
