@@ -37,6 +37,7 @@ from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, op
 from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
+from compiler.memory.load_plan import planned_loads
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
@@ -285,12 +286,12 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
         if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
             continue
         try:
-            return ctx.scheduled(network, tuple(place_groups(groups, ctx)), notes)
+            return ctx.scheduled(network, place_loads(place_groups(groups, ctx), ctx), notes)
         except (DoesNotFit, Unwalkable, Unholdable) as why:
             notes.append(f"{what}, because with it {why}")
             for stage in GROUPED[position::-1]:
                 ctx.observe(stage, less.parts)
-    return ctx.scheduled(network, tuple(place_groups(made[-1], ctx)), notes)
+    return ctx.scheduled(network, place_loads(place_groups(made[-1], ctx), ctx), notes)
 
 
 def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
@@ -306,6 +307,11 @@ def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
             fits = place_in_pieces(ctx.costs, part, before)
         before = fits[-1]
         yield from (PlacedGroup(*fit) for fit in fits)
+
+
+def place_loads(steps: Iterable[Step], ctx: Context) -> tuple[Step, ...]:
+    """`steps` with what they load where that can begin early, whatever group came before."""
+    return planned_loads(tuple(steps), ctx.arch, ctx.stages.alloc)
 
 
 def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:

@@ -63,6 +63,11 @@ def early_loads(
         yield _planned([*made[:last], tiled, *made[last + 1 :]], arch, alloc)[0]
 
 
+def planned_loads(steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers) -> tuple[Step, ...]:
+    """`steps` with their constants where loads can begin early."""
+    return _planned(steps, arch, alloc)[0]
+
+
 def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], Fit]) -> list[Step]:
     """Steps that load their constants as a whole, where they fit so."""
     found: list[Step] = []
@@ -204,7 +209,7 @@ def _life(step: PlacedGroup, buffer: TileBuffer, begin: int) -> tuple[int, int]:
 
 
 def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]:
-    """Loads of a step that do not depend on its loops, in order of use."""
+    """Loads of constants of a step, in order of use."""
     if not isinstance(step, PlacedGroup):
         return
     plan, tensors = step.plan, step.plan.schedule.group.tensors
@@ -214,7 +219,6 @@ def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]
         for buffer in plan.buffers.values()
         if buffer.name in engines and buffer.key is not None and buffer.address is None
         and tensors[buffer.key[0]].data is not None
-        and not (plan.schedule.loops and buffer.level)
     ]  # fmt: skip
     rows = {row[0].name: row for row in _rows(step, own, arch)}
     behind = {buffer.name for row in rows.values() for buffer in row[1:]}
@@ -333,7 +337,8 @@ class _Space:
                 address, pitch = places[load.step][buffer.name]
                 places[load.step][buffer.name] = address + by, pitch
             self.spans[own, :2] += by
-            self.spans[own, 2], self.spans[own, 3] = start, load.last
+            if start < _NEVER:  # else it stays, and shares bytes with others of its step
+                self.spans[own, 2], self.spans[own, 3] = start, load.last
             if start > enough:
                 late[load.step] = late.get(load.step, False) or start >= load.first
 
