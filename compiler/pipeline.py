@@ -32,6 +32,7 @@ from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.apply import apply_tree
+from compiler.decisions.text.tree import ScheduleStep
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
@@ -260,7 +261,9 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     graph, parts, tree = network.graph, network.parts, ctx.options.tree
     if tree is not None:
         ctx = replace(ctx, decisions=None)
-        return ctx.scheduled(network, apply_tree(tree, graph, parts, ctx.costs))
+        steps = apply_tree(tree, graph, parts, ctx.costs)
+        given = any(isinstance(step, ScheduleStep) and step.buffers for step in tree.steps)
+        return ctx.scheduled(network, steps if given else place_loads(steps, graph, ctx))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
@@ -282,16 +285,20 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     for stage, groups in zip(GROUPED[::-1], made[::-1], strict=True):
         ctx.observe(stage, groups.parts)
     notes: list[str] = []
+
+    def placed(groups: Network[Group]) -> tuple[Step, ...]:
+        return place_loads(tuple(place_groups(groups, ctx)), network.graph, ctx)
+
     for position, (groups, less, what) in enumerate(zip(made, made[1:], LESS, strict=False)):
         if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
             continue
         try:
-            return ctx.scheduled(network, place_loads(place_groups(groups, ctx), ctx), notes)
+            return ctx.scheduled(network, placed(groups), notes)
         except (DoesNotFit, Unwalkable, Unholdable) as why:
             notes.append(f"{what}, because with it {why}")
             for stage in GROUPED[position::-1]:
                 ctx.observe(stage, less.parts)
-    return ctx.scheduled(network, place_loads(place_groups(made[-1], ctx), ctx), notes)
+    return ctx.scheduled(network, placed(made[-1]), notes)
 
 
 def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
@@ -309,9 +316,10 @@ def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
         yield from (PlacedGroup(*fit) for fit in fits)
 
 
-def place_loads(steps: Iterable[Step], ctx: Context) -> tuple[Step, ...]:
-    """`steps` with what they load where that can begin early, whatever group came before."""
-    return planned_loads(tuple(steps), ctx.arch, ctx.stages.alloc)
+def place_loads(steps: tuple[Step, ...], graph: NestGraph, ctx: Context) -> tuple[Step, ...]:
+    """`steps` with what they load where that can begin early, whatever group came before; not of
+    a program for several lengths, on which lives depend."""
+    return steps if graph.registers else planned_loads(steps, ctx.arch, ctx.stages.alloc)
 
 
 def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:

@@ -64,8 +64,8 @@ def early_loads(
 
 
 def planned_loads(steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers) -> tuple[Step, ...]:
-    """`steps` with their constants where loads can begin early."""
-    return _planned(steps, arch, alloc)[0]
+    """`steps` with what they load where loads can begin early, whatever group came before."""
+    return _planned(steps, arch, alloc)[0] if alloc.ahead else tuple(steps)
 
 
 def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], Fit]) -> list[Step]:
@@ -125,7 +125,7 @@ def _tiles(plan: Plan) -> int:
 
 
 class _Load(NamedTuple):
-    """Constants that one load brings, once, and that may lie elsewhere."""
+    """What one load brings, or one for each tile, and what may lie elsewhere."""
 
     step: int
     buffers: tuple[TileBuffer, ...]
@@ -139,7 +139,7 @@ class _Load(NamedTuple):
 def _planned(
     steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers
 ) -> tuple[tuple[Step, ...], dict[int, bool]]:
-    """Steps with their constants where loads can begin early; and those with loads that begin too
+    """Steps with what they load where that can begin early; and those with loads that begin too
     late, with whether any begins no earlier than the layer that needs it."""
     begins = _moments(steps)
     loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
@@ -209,17 +209,13 @@ def _life(step: PlacedGroup, buffer: TileBuffer, begin: int) -> tuple[int, int]:
 
 
 def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]:
-    """Loads of constants of a step, in order of use."""
+    """Loads of a step, in order of use."""
     if not isinstance(step, PlacedGroup):
         return
-    plan, tensors = step.plan, step.plan.schedule.group.tensors
+    plan = step.plan
     engines = dict(plan.loads) | {n: e for layer in plan.layers for n, e in layer.loads}
-    own = [
-        buffer
-        for buffer in plan.buffers.values()
-        if buffer.name in engines and buffer.key is not None and buffer.address is None
-        and tensors[buffer.key[0]].data is not None
-    ]  # fmt: skip
+    loaded = (b for b in plan.buffers.values() if b.name in engines and b.key is not None)
+    own = [buffer for buffer in loaded if buffer.address is None]
     rows = {row[0].name: row for row in _rows(step, own, arch)}
     behind = {buffer.name for row in rows.values() for buffer in row[1:]}
     for buffer in sorted(own, key=lambda b: b.first):
