@@ -7,7 +7,7 @@ that does not fit; whoever calls it here says what is tried next.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -285,35 +285,33 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     for stage, groups in zip(GROUPED[::-1], made[::-1], strict=True):
         ctx.observe(stage, groups.parts)
     notes: list[str] = []
-
-    def placed(groups: Network[Group]) -> tuple[Step, ...]:
-        return place_loads(tuple(place_groups(groups, ctx)), network.graph, ctx)
-
     for position, (groups, less, what) in enumerate(zip(made, made[1:], LESS, strict=False)):
         if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
             continue
         try:
-            return ctx.scheduled(network, placed(groups), notes)
+            return ctx.scheduled(network, place_groups(groups, ctx), notes)
         except (DoesNotFit, Unwalkable, Unholdable) as why:
             notes.append(f"{what}, because with it {why}")
             for stage in GROUPED[position::-1]:
                 ctx.observe(stage, less.parts)
-    return ctx.scheduled(network, placed(made[-1]), notes)
+    return ctx.scheduled(network, place_groups(made[-1], ctx), notes)
 
 
-def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
+def place_groups(network: Network[Group], ctx: Context) -> tuple[Step, ...]:
     """Every group tiled, planned and placed, in pieces where it does not fit; these may need of
     what a core keeps another part than the whole did."""
+    found: list[Step] = []
     before: Fit | None = None
     for part in network.parts:
         if isinstance(part, HostNode):
-            yield part
+            found.append(part)
             continue
         origins = (nest.origin for layer in part.layers for nest in layer.nests)
         with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
             fits = place_in_pieces(ctx.costs, part, before)
         before = fits[-1]
-        yield from (PlacedGroup(*fit) for fit in fits)
+        found += [PlacedGroup(*fit) for fit in fits]
+    return place_loads(tuple(found), network.graph, ctx)
 
 
 def place_loads(steps: tuple[Step, ...], graph: NestGraph, ctx: Context) -> tuple[Step, ...]:
