@@ -1,10 +1,10 @@
-"""One plan of loads for the whole program: constants lie where their loads can begin early.
+"""One plan of loads for the whole program: what is loaded lies where its load can begin early.
 
-Placed group by group, a constant finds its bytes free when the group before is at its end. Yet DRAM
-rests while groups compute, and there is room elsewhere. So layers load their weights as a whole
-where the loads can begin in time: the slots of streamed ones hold back all loads behind them.
-Backwards from the last layer, each load gets a latest moment; forwards, constants move to bytes
-that are free from that moment on, or as early as any are. Nothing else moves.
+Placed group by group, what is loaded finds its bytes free when the group before is at its end, and
+waits for products of groups before that one. Backwards from the last layer, each load gets a latest
+moment; forwards, what it brings moves to bytes that are free from that moment on, or as early as
+any are. Nothing else moves. Beside that, layers may load their weights as a whole where the loads
+can begin in time: the slots of streamed ones hold back all loads behind them.
 """
 
 from __future__ import annotations
