@@ -7,7 +7,7 @@ that does not fit; whoever calls it here says what is tried next.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,11 +32,13 @@ from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.apply import apply_tree
+from compiler.decisions.text.tree import ScheduleStep
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
+from compiler.memory.load_plan import planned_loads
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
@@ -259,7 +261,9 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     graph, parts, tree = network.graph, network.parts, ctx.options.tree
     if tree is not None:
         ctx = replace(ctx, decisions=None)
-        return ctx.scheduled(network, apply_tree(tree, graph, parts, ctx.costs))
+        steps = apply_tree(tree, graph, parts, ctx.costs)
+        given = any(isinstance(step, ScheduleStep) and step.buffers for step in tree.steps)
+        return ctx.scheduled(network, steps if given else place_loads(steps, graph, ctx))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
@@ -285,27 +289,35 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
         if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
             continue
         try:
-            return ctx.scheduled(network, tuple(place_groups(groups, ctx)), notes)
+            return ctx.scheduled(network, place_groups(groups, ctx), notes)
         except (DoesNotFit, Unwalkable, Unholdable) as why:
             notes.append(f"{what}, because with it {why}")
             for stage in GROUPED[position::-1]:
                 ctx.observe(stage, less.parts)
-    return ctx.scheduled(network, tuple(place_groups(made[-1], ctx)), notes)
+    return ctx.scheduled(network, place_groups(made[-1], ctx), notes)
 
 
-def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
+def place_groups(network: Network[Group], ctx: Context) -> tuple[Step, ...]:
     """Every group tiled, planned and placed, in pieces where it does not fit; these may need of
     what a core keeps another part than the whole did."""
+    found: list[Step] = []
     before: Fit | None = None
     for part in network.parts:
         if isinstance(part, HostNode):
-            yield part
+            found.append(part)
             continue
         origins = (nest.origin for layer in part.layers for nest in layer.nests)
         with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
             fits = place_in_pieces(ctx.costs, part, before)
         before = fits[-1]
-        yield from (PlacedGroup(*fit) for fit in fits)
+        found += [PlacedGroup(*fit) for fit in fits]
+    return place_loads(tuple(found), network.graph, ctx)
+
+
+def place_loads(steps: tuple[Step, ...], graph: NestGraph, ctx: Context) -> tuple[Step, ...]:
+    """`steps` with what they load where that can begin early, whatever group came before; not of
+    a program for several lengths, on which lives depend."""
+    return steps if graph.registers else planned_loads(steps, ctx.arch, ctx.stages.alloc)
 
 
 def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:
