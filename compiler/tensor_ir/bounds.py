@@ -77,7 +77,10 @@ def clipped(box: Box, shape: tuple[int, ...]) -> TileWindow:
 
 def empty(box: Box) -> bool:
     """Whether a box has no position."""
-    return any(size <= 0 for _, size in box)
+    for _, size in box:  # no generator: asked most often of all
+        if size <= 0:
+            return True
+    return False
 
 
 def volume(box: Box) -> int:
@@ -92,11 +95,13 @@ def full(nest: Nest, out: Box) -> list[tuple[int, int]]:
 
 def union(a: Box, b: Box) -> Box:
     """Smallest box that contains both; an empty one is ignored."""
-    if empty(a) or empty(b):
-        return b if empty(a) else a
+    if a == b or empty(b):
+        return a
+    if empty(a):
+        return b
     result = []
     for (s, n), (t, m) in zip(a, b, strict=True):
-        low, high = min(s, t), max(s + n, t + m)
+        low, high = s if s < t else t, s + n if s + n > t + m else t + m
         result.append((low, high - low))
     return tuple(result)
 

@@ -498,12 +498,17 @@ class _Candidate:
         arrays = tuple(layer.binding.array for layer in group.layers)
         total = Total(arrays)
 
+        known: dict[tuple[int, Sizes], TilePrices | None] = {}
+
         def share_of(position: int, box: Box | None) -> TilePrices | None:
             if box is None:
                 return None
             sizes, stays = tuple([n for _, n in box]), staying[position]
-            share = self._fitting(position, sizes, rooms[position], spared, stays)
-            return share or self.front(position, sizes, resident=stays).within(math.inf)
+            if (position, sizes) not in known:
+                share = self._fitting(position, sizes, rooms[position], spared, stays)
+                share = share or self.front(position, sizes, resident=stays).within(math.inf)
+                known[position, sizes] = share
+            return known[position, sizes]
 
         def work(run: Repeat, moment: TileStep) -> TileWork:
             own = tuple([share_of(p, box) for p, box in enumerate(moment.work)])
