@@ -74,7 +74,7 @@ class TileBoxes:
 
     @cached_property
     def spans(self) -> tuple[frozenset[tuple[int, int]], ...]:
-        """By axis, what boxes cover; nothing where no tile has a box."""
+        """By axis, starts and sizes of boxes; nothing where no tile has a box."""
         return tuple(map(frozenset, zip(*filter(None, self.boxes), strict=True)))
 
     @cached_property

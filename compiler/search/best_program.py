@@ -186,6 +186,8 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
 
 BUSY = 0.75
 """Part of the time that engines of few cores can be hoped to work."""
+CLOSE = 0.05
+"""Part by which a program for fewer cores may be slower than that for all, both not tuned."""
 
 
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
@@ -206,11 +208,6 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
     half, fewest = len(+busy) // 2, max(1, math.ceil(work / (BUSY * trace.cycles)))
     doubled = (fewest << n for n in range(half.bit_length()))
     return [*(n for n in doubled if n < half), half] if 0 < work <= half * trace.cycles else []
-
-
-CLOSE = 0.05
-"""Part by which a program for fewer cores may be slower than that for all before both are tuned, to
-be tuned as well: that brings either a few per cent."""
 
 
 def _or_on_cores(

@@ -77,10 +77,7 @@ def clipped(box: Box, shape: tuple[int, ...]) -> TileWindow:
 
 def empty(box: Box) -> bool:
     """Whether a box has no position."""
-    for _, size in box:  # no generator: asked most often of all
-        if size <= 0:
-            return True
-    return False
+    return min([size for _, size in box], default=1) <= 0
 
 
 def volume(box: Box) -> int:
@@ -99,11 +96,8 @@ def union(a: Box, b: Box) -> Box:
         return a
     if empty(a):
         return b
-    result = []
-    for (s, n), (t, m) in zip(a, b, strict=True):
-        low, high = s if s < t else t, s + n if s + n > t + m else t + m
-        result.append((low, high - low))
-    return tuple(result)
+    spans = [(min(s, t), max(s + n, t + m)) for (s, n), (t, m) in zip(a, b, strict=True)]
+    return tuple([(low, high - low) for low, high in spans])
 
 
 # Borders: what stands for the real value around a tensor in the elements that the tensor has.
