@@ -73,6 +73,11 @@ class TileBoxes:
         return (False, *steps)
 
     @cached_property
+    def spans(self) -> tuple[frozenset[tuple[int, int]], ...]:
+        """By axis, starts and sizes of boxes; nothing where no tile has a box."""
+        return tuple(map(frozenset, zip(*filter(None, self.boxes), strict=True)))
+
+    @cached_property
     def largest(self) -> tuple[int, ...]:
         """Smallest sizes that contain all; none where no tile has a box."""
         return tuple([max(1, *axis) for axis in zip(*filter(None, self.sizes), strict=True)])

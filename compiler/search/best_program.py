@@ -152,12 +152,12 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     run = [_simulate(each, wanted, judge) for each in made]
     found = _unmoved_or(_least(run, wanted, judge), wanted, judge, run)
     if judged:
-        found = _tuned(found, wanted, judge, run)
+        untuned, found = found.cycles, _tuned(found, wanted, judge, run)
         first, counts = found, _fewer_cores(found, wanted)
         while counts:
             before, (count, *counts) = found, counts
             with suppress(CompilerError):
-                found = _or_on_cores(count, found, wanted, judge, run)
+                found = _or_on_cores(count, found, untuned, wanted, judge, run)
             if found is before:  # half of all, where the fewest are not quicker
                 counts = counts[-1:] if found is first else []
     verify(found.result.program, wanted.arch)
@@ -190,6 +190,8 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
 
 BUSY = 0.75
 """Part of the time that engines of few cores can be hoped to work."""
+CLOSE = 0.05
+"""Part by which a program for fewer cores may be slower than that for all, both not tuned."""
 
 
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
@@ -212,16 +214,18 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
     return [*(n for n in doubled if n < half), half] if 0 < work <= half * trace.cycles else []
 
 
-def _or_on_cores(count: int, best: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
+def _or_on_cores(
+    count: int, best: Best, untuned: int, wanted: Wanted, judge: Judge, run: list[Best]
+) -> Best:
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned where it is not much slower by itself; what else ran is in `run` then."""
+    tuned where it is not much slower than `best` was `untuned`; what else ran is in `run` then."""
     stages = wanted.options.stages
     on_cores = replace(stages, tile=replace(stages.tile, cores=count))
     options = replace(wanted.options, stages=on_cores)
     made = _compiled(wanted, options, wanted.arch, like=best.result)
     run.append(_simulate(made, wanted, judge))
     fewer = _unmoved_or(run[-1], wanted, judge, run)
-    if fewer.cycles <= (1 + stages.judge.within) * best.cycles:
+    if fewer.cycles <= (1 + CLOSE) * untuned:
         fewer = _tuned(fewer, wanted, judge, run)
     return _least((best, fewer), wanted, judge)
 

@@ -123,8 +123,8 @@ class LayerFacts:
             part = own.share(position, self.layer.result.name)
             if part is not None:
                 parts.append(part)
-                boxes = filter(None, own.work[position].boxes)
-                moving |= {d for box in boxes for d, span in enumerate(box) if span != part[d]}
+                spans = enumerate(own.work[position].spans)
+                moving |= {d for d, covered in spans if covered != {part[d]}}
         if not parts:
             return self.constants
         sizes = tuple(max(size for _, size in spans) for spans in zip(*parts, strict=True))

@@ -77,7 +77,7 @@ def clipped(box: Box, shape: tuple[int, ...]) -> TileWindow:
 
 def empty(box: Box) -> bool:
     """Whether a box has no position."""
-    return any(size <= 0 for _, size in box)
+    return min([size for _, size in box], default=1) <= 0
 
 
 def volume(box: Box) -> int:
@@ -92,13 +92,12 @@ def full(nest: Nest, out: Box) -> list[tuple[int, int]]:
 
 def union(a: Box, b: Box) -> Box:
     """Smallest box that contains both; an empty one is ignored."""
-    if empty(a) or empty(b):
-        return b if empty(a) else a
-    result = []
-    for (s, n), (t, m) in zip(a, b, strict=True):
-        low, high = min(s, t), max(s + n, t + m)
-        result.append((low, high - low))
-    return tuple(result)
+    if a == b or empty(b):
+        return a
+    if empty(a):
+        return b
+    spans = [(min(s, t), max(s + n, t + m)) for (s, n), (t, m) in zip(a, b, strict=True)]
+    return tuple([(low, high - low) for low, high in spans])
 
 
 # Borders: what stands for the real value around a tensor in the elements that the tensor has.

@@ -208,6 +208,23 @@ def test_cores_leave_to_one_what_they_do_no_quicker(cores: int) -> None:
     assert [core for core in found.result.program.cores if core] == [*alone.result.program.cores]
 
 
+def test_programs_for_fewer_cores_are_tuned_if_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close to what is as quick as all cores untuned; none is below nothing."""
+    tuned = []
+    way = best_module._tuned
+
+    def spied(made: Best, *rest: Any) -> Best:
+        tuned.append(made.options.stages.tile.cores)
+        return way(made, *rest)
+
+    monkeypatch.setattr(best_module, "_tuned", spied)
+    monkeypatch.setattr(best_module, "_fewer_cores", lambda *_: [1])
+    for close in (-1.0, best_module.CLOSE):
+        monkeypatch.setattr(best_module, "CLOSE", close)
+        best(product(), machine(types=("int8", "fp32"), cores=2))
+    assert tuned == [None, None, 1]
+
+
 def test_effort_0_asks_no_judge_and_more_effort_asks_more() -> None:
     asked = [stages_for(effort).judge.candidates for effort in range(4)]
     assert asked[0] == 0

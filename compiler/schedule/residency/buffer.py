@@ -326,6 +326,8 @@ class GroupBufferMaker(BufferList):
     def _ahead(self, name: str) -> tuple[int, int]:
         """Tiles by which the first layer that uses a tensor is ahead of the last layer of all, and
         of the last that uses it."""
+        if not (self.schedule.loops and self.schedule.loops[-1].ahead):
+            return 0, 0
         layers = enumerate(self.group.layers)
         users = [p for p, layer in layers if name in (layer.result.name, *layer.inputs)]
         early = self.schedule.ahead(min(users))

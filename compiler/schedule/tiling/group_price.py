@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 
 from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
@@ -36,7 +37,7 @@ from compiler.target.vector import move_cycles
 from compiler.tensor_ir.bounds import Box
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
-from simmodel.isa.region import cached_property
+from simmodel.isa.region import cached_property, replace
 
 TAIL = 0.05
 """Share of a group's constants from which on it matters how those of its last layer arrive."""
@@ -498,15 +499,16 @@ class _Candidate:
         arrays = tuple(layer.binding.array for layer in group.layers)
         total = Total(arrays)
 
-        def share_of(position: int, box: Box | None) -> TilePrices | None:
-            if box is None:
+        @cache
+        def share_of(position: int, sizes: Sizes | None) -> TilePrices | None:
+            if sizes is None:
                 return None
-            sizes, stays = tuple([n for _, n in box]), staying[position]
+            stays = staying[position]
             share = self._fitting(position, sizes, rooms[position], spared, stays)
             return share or self.front(position, sizes, resident=stays).within(math.inf)
 
         def work(run: Repeat, moment: TileStep) -> TileWork:
-            own = tuple([share_of(p, box) for p, box in enumerate(moment.work)])
+            own = tuple([share_of(p, w.sizes[run.first]) for p, w in enumerate(walked.work)])
             made = self._work(run, moment, own, arriving if run.first == 0 else {})
             total.add(made, run.count * walked.repeats)
             return made
@@ -535,7 +537,7 @@ class _Candidate:
         lead = arriving.get(0, 0.0)
         streams_first = pricer.count == 1 or group.residents.keys() & group.layers[0].inputs
         if not lead and streams_first:
-            share = share_of(0, walked.moment(0).work[0])
+            share = share_of(0, walked.work[0].sizes[0])
             lead = share.lead if share is not None else 0.0
         everything = sum(moved.values())
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)

@@ -203,8 +203,10 @@ class GroupTimeline:
 
     def _there(self, position: int) -> float:
         """When all is there that a layer reads: of stages before, what they made last."""
-        stage = next(number for number, stage in enumerate(self.stages) if position in stage)
         names = self.inputs[position]
+        if len(self.stages) == 1:
+            return max([self.ready.get(name, 0.0) for name in names], default=0.0)
+        stage = next(number for number, stage in enumerate(self.stages) if position in stage)
         found = ((self.ready if self.users[n][0] == stage else self.known, n) for n in names)
         return max((times.get(name, 0.0) for times, name in found), default=0.0)
 
