@@ -619,6 +619,8 @@ class _Candidate:
         for name, moved in both:
             if name not in group.shared:
                 homes[group.home(name, self.pricer.arch)] += float(moved.bytes)
+        cycles = sum(float(moved.cycles) for _, moved in both)
+        rate = self.pricer.arch.dram_bytes_per_cycle / cores
         return TileWork(
             shares,
             {name: float(load.cycles) for name, load in loads.items()},
@@ -626,6 +628,7 @@ class _Candidate:
             {group.producer_positions[name]: float(s.cycles) for name, s in stores.items()},
             arriving,
             *homes.values(),
+            min(1.0, homes["dram"] / rate / cycles) if cycles else 0.0,
         )
 
     def _handing(self, name: str, handed: tuple[int, int, int], moment: TileStep) -> float:

@@ -17,6 +17,8 @@ from compiler.schedule.tiling.problem import TilePrices
 
 FOLLOWED = 3
 """Tiles of a run that are followed one by one."""
+SPANS = 8
+"""Times in which DRAM is busy that are kept, the last ones."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class TileWork:
     """That DRAM moves for `loads` and `stores`."""
     flash: float = 0.0
     """The same of flash."""
+    demand: float = 0.0
+    """Share of DRAM's time that `loads` and `stores` take while they last."""
 
 
 @dataclass
@@ -116,6 +120,8 @@ class GroupTimeline:
     """Held tensor -> when its part of this tile was stored."""
     moved: dict[int, float] = field(default_factory=dict)
     """Layer -> when what it hands on was last moved."""
+    taken: list[tuple[float, float]] = field(default_factory=list)
+    """When DRAM is busy with what is loaded and stored, the last of these times, in order."""
 
     def __post_init__(self) -> None:
         self.readers: dict[str, list[int]] = {name: [] for name in self.places}
@@ -175,6 +181,7 @@ class GroupTimeline:
                 times[name] += cycles
         self.starts = {position: start + cycles for position, start in self.starts.items()}
         self.used = {name: [t + cycles for t in times] for name, times in self.used.items()}
+        self.taken = [(begin + cycles, end + cycles) for begin, end in self.taken]
         self.begun += cycles
         self.loaded += cycles
 
@@ -182,6 +189,27 @@ class GroupTimeline:
         start = max(self.free.get(engine, 0.0), earliest)
         self.free[engine] = start + cycles
         return start, start + cycles
+
+    def _move(
+        self, engine: str, earliest: float, cycles: float, demand: float
+    ) -> tuple[float, float]:
+        """A transfer that takes `demand` of DRAM's time, where those before it leave that."""
+        start, _ = self._take(engine, earliest, cycles)
+        done, left = start, demand * cycles
+        if not left:
+            return start, start + cycles
+        for begin, end in self.taken:
+            if left <= begin - done:
+                break
+            left -= max(0.0, begin - done)
+            done = max(done, end)
+        done += left
+        met = [span for span in self.taken if span[1] >= start and span[0] <= done]
+        apart = [span for span in self.taken if span not in met]
+        met.append((start, done))
+        self.taken = sorted([*apart, (min(b for b, _ in met), max(e for _, e in met))])[-SPANS:]
+        self.free[engine] = max(start + cycles, done)
+        return start, self.free[engine]
 
     def _run_tiles(self, tiles: Iterable[TileWork | None]) -> None:
         """Each stage with its own tile."""
@@ -192,7 +220,8 @@ class GroupTimeline:
             for name, cycles in work.loads.items():
                 if self.users[name][0] == number:
                     free = max(self._vacant(name), self._roomy(name))
-                    self.ready[name] = self.loaded = self._take("load", free, cycles)[1]
+                    _, self.loaded = self._move("load", free, cycles, work.demand)
+                    self.ready[name] = self.loaded
             for position in stage:
                 share = work.shares[position]
                 if share is not None:
@@ -276,4 +305,5 @@ class GroupTimeline:
         store = share.store + work.stores.get(position, 0.0)
         if store:
             begin = done - store * (1 - 1 / pieces) if share.store else done
-            self.stored[self.results[position]] = self._take("store", begin, store)[1]
+            passed = work.demand if position in work.stores else 0.0
+            self.stored[self.results[position]] = self._move("store", begin, store, passed)[1]
