@@ -271,7 +271,7 @@ class GroupTimeline:
             ended = self.ready.get(self.results[position - 1], 0.0)
             free = ended if position in self.waiting else self.begun
             begin, arrived = self._take("load", free, share.load)
-            first = max(first, begin + share.load / arrivals)
+            first = max(first, begin + max(share.first, share.load / arrivals))
         begun = done = max(there, first)
         if share.load and arrivals > self.slots:
             # What has no slot yet is loaded while the layer is at work.
@@ -282,7 +282,7 @@ class GroupTimeline:
             # The array fills anew where products have waited, not right behind each other.
             array = self.arrays.get(position, "matrix")
             spared = share.gap if 0 < self.free.get(array, 0.0) >= done else 0.0
-            products = share.matrix - spared
+            products = share.matrix - spared + share.waits
             start, done = self._take(array, done if share.vector else max(done, room), products)
             begun = start
             done = max(done, arrived + products / arrivals)
