@@ -243,7 +243,7 @@ class _Candidates:
         return TilePrices(
             total, matrix, vector, moved.longest, moved.bytes["dram"], need, every, moved.store[0],
             self.tiles, arrivals, moved.lead, rest, gap, moved.bytes.get("flash", 0.0), once, waits,
-            fits,
+            moved.demand, fits,
         )  # fmt: skip
 
     def _held_back(self, loads: Sequence[RepeatedTransfer], work: Any) -> tuple[Any, Any]:

@@ -32,8 +32,9 @@ class TileWork:
     """Layer -> cycles of the vector engine for borders and for what is handed on."""
     stores: Mapping[int, float]
     """Layer -> cycles of the store of its result, where the group stores it."""
-    constants: Mapping[int, float] = field(default_factory=dict)
-    """Layer -> cycles of the load of constants that stay, in the first tile."""
+    constants: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Layer -> cycles of the load of constants that stay, in the first tile, and the share of
+    DRAM's time that it takes while it lasts."""
     bytes: float = 0.0
     """That DRAM moves for `loads` and `stores`."""
     flash: float = 0.0
@@ -266,11 +267,11 @@ class GroupTimeline:
         first = arrived = 0.0
         if position in work.constants:
             free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
-            first = self._take("load", free, work.constants[position])[1]
+            first = self._move("load", free, *work.constants[position])[1]
         if share.load:
             ended = self.ready.get(self.results[position - 1], 0.0)
             free = ended if position in self.waiting else self.begun
-            begin, arrived = self._take("load", free, share.load)
+            begin, arrived = self._move("load", free, share.load, share.demand)
             first = max(first, begin + max(share.first, share.load / arrivals))
         begun = done = max(there, first)
         if share.load and arrivals > self.slots:
@@ -302,8 +303,9 @@ class GroupTimeline:
         if position in work.moves:
             self.moved[position] = self._take("vector", done, work.moves[position])[1]
         self.ready[self.results[position]] = done
-        store = share.store + work.stores.get(position, 0.0)
+        held = work.stores.get(position, 0.0)
+        store = share.store + held
         if store:
             begin = done - store * (1 - 1 / pieces) if share.store else done
-            passed = work.demand if position in work.stores else 0.0
-            self.stored[self.results[position]] = self._move("store", begin, store, passed)[1]
+            demand = (share.store * share.demand + held * work.demand) / store
+            self.stored[self.results[position]] = self._move("store", begin, store, demand)[1]
