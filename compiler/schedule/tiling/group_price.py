@@ -620,8 +620,7 @@ class _Candidate:
         for name, moved in both:
             if name not in group.shared:
                 homes[group.home(name, self.pricer.arch)] += float(moved.bytes)
-        cycles = sum(float(moved.cycles) for _, moved in both)
-        rate = self.pricer.arch.dram_bytes_per_cycle / cores
+        taken = cores * homes["dram"] / self.pricer.arch.dram_bytes_per_cycle
         return TileWork(
             shares,
             {name: float(load.cycles) for name, load in loads.items()},
@@ -629,7 +628,7 @@ class _Candidate:
             {group.producer_positions[name]: float(s.cycles) for name, s in stores.items()},
             arriving,
             *homes.values(),
-            min(1.0, homes["dram"] / rate / cycles) if cycles else 0.0,
+            demand=min(1.0, taken / max(1.0, sum(float(moved.cycles) for _, moved in both))),
         )
 
     def _handing(self, name: str, handed: tuple[int, int, int], moment: TileStep) -> float:

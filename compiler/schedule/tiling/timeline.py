@@ -194,22 +194,18 @@ class GroupTimeline:
     def _move(
         self, engine: str, earliest: float, cycles: float, demand: float
     ) -> tuple[float, float]:
-        """A transfer that takes `demand` of DRAM's time, where those before it leave that."""
-        start, _ = self._take(engine, earliest, cycles)
-        done, left = start, demand * cycles
-        if not left:
-            return start, start + cycles
-        for begin, end in self.taken:
-            if left <= begin - done:
-                break
-            left -= max(0.0, begin - done)
-            done = max(done, end)
-        done += left
-        met = [span for span in self.taken if span[1] >= start and span[0] <= done]
-        apart = [span for span in self.taken if span not in met]
-        met.append((start, done))
-        self.taken = sorted([*apart, (min(b for b, _ in met), max(e for _, e in met))])[-SPANS:]
-        self.free[engine] = max(start + cycles, done)
+        """A transfer that takes `demand` of DRAM's time, when those before it leave that."""
+        start, end = self._take(engine, earliest, cycles)
+        low, done, left, apart = start, start, demand * cycles, list[tuple[float, float]]()
+        for span in self.taken if left else ():
+            if span[1] < start or span[0] >= done + left:
+                apart.append(span)
+            else:  # what is left of the time between is taken, as is the span
+                left -= max(0.0, span[0] - done)
+                low, done = min(low, span[0]), max(done, span[1])
+        if demand:
+            self.taken = sorted([*apart, (low, done + left)])[-SPANS:]
+        self.free[engine] = max(end, done + left)
         return start, self.free[engine]
 
     def _run_tiles(self, tiles: Iterable[TileWork | None]) -> None:
@@ -221,7 +217,7 @@ class GroupTimeline:
             for name, cycles in work.loads.items():
                 if self.users[name][0] == number:
                     free = max(self._vacant(name), self._roomy(name))
-                    _, self.loaded = self._move("load", free, cycles, work.demand)
+                    self.loaded = self._move("load", free, cycles, work.demand)[1]
                     self.ready[name] = self.loaded
             for position in stage:
                 share = work.shares[position]
