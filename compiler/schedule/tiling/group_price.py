@@ -627,8 +627,9 @@ class _Candidate:
             moves,
             {group.producer_positions[name]: float(s.cycles) for name, s in stores.items()},
             arriving,
-            *homes.values(),
-            demand=min(1.0, taken / max(1.0, sum(float(moved.cycles) for _, moved in both))),
+            homes["dram"],
+            homes["flash"],
+            min(1.0, taken / max(1.0, sum(float(moved.cycles) for _, moved in both))),
         )
 
     def _handing(self, name: str, handed: tuple[int, int, int], moment: TileStep) -> float:
