@@ -198,5 +198,6 @@ def price_elementwise(problem: TilingProblem, tiles: Sequence[int]) -> TilePrice
         float(total), count * matrix, count * vector, moved.longest, float(moved.bytes["dram"]),
         float(space + buffers), float(moved.load[0]),
         float(moved.store[0]), count, count, moved.lead, resting(slots, total, stages),
-        flash=float(moved.bytes.get("flash", 0.0)),
+        flash=float(moved.bytes.get("flash", 0.0)), first=float(moved.load[1]),
+        demand=float(moved.demand),
     )  # fmt: skip
