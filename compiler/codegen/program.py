@@ -346,15 +346,22 @@ class ProgramCode(OffChip):
         start = number - number % len(self.steps)
         return [start + step for step in self.writers.get(buffer, ()) if start + step < number]
 
-    def first_reader(self, number: int, name: str) -> tuple[int, int]:
-        """Steps to the next reader of a tensor behind `number`, and the layer there."""
-        behind = self.steps[number % len(self.steps) + 1 :]
-        for ahead, step in enumerate(behind):
+    @cached_property
+    def _readers(self) -> dict[str, dict[int, int]]:
+        """By tensor, the steps that read it in order, and the first layer there that does."""
+        found: dict[str, dict[int, int]] = {}
+        for index, step in enumerate(self.steps):
             layers = step.plan.schedule.group.layers if isinstance(step, PlacedGroup) else ()
             for position, layer in enumerate(layers):
-                if name in layer.inputs:
-                    return ahead, position
-        return len(behind), 0
+                for name in layer.inputs:
+                    found.setdefault(name, {}).setdefault(index, position)
+        return found
+
+    def first_reader(self, number: int, name: str) -> tuple[int, int]:
+        """Steps to the next reader of a tensor behind `number`, and the layer there."""
+        behind, readers = number % len(self.steps) + 1, self._readers.get(name, {})
+        ahead = next((index for index in readers if index >= behind), len(self.steps))
+        return ahead - behind, readers.get(ahead, 0)
 
     def _lacking(self, number: int, name: str, part: int) -> bool:
         """Whether a constant that stays for several groups is not there yet, on the core that has

@@ -81,6 +81,8 @@ class EmittedGroup:
     works: Sequence[tuple[tuple[int, str], tuple[CoverProblem, Cover]]]
     offers: Sequence[tuple[tuple[str, str], Any]]
     """New ones of what `Names` knows."""
+    moved: dict[GroupSite, list[list[Node]]] = field(default_factory=dict, repr=False)
+    """The trees elsewhere, which other programs may have there too."""
 
     @classmethod
     def of(
@@ -106,7 +108,12 @@ class EmittedGroup:
             names.offers.setdefault((own, kernel), other)
         if self.site == site and not self.waits:
             return [*self.trees]  # the same group in another program
-        return [[moved.node(node) for node in tree] for tree in self.trees]
+        trees = None if self.waits else self.moved.get(site)
+        if trees is None:
+            trees = [[moved.node(node) for node in tree] for tree in self.trees]
+            if not self.waits:
+                self.moved[site] = trees
+        return [*trees]
 
     @cached_property
     def waits(self) -> bool:

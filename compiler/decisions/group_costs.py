@@ -164,7 +164,7 @@ class GroupCosts:
 
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         """What groups have in common that cost the same, and the tensors that it numbers."""
-        return self.search.outlines.of(group), self.search.outlines.with_names(group)[1]
+        return self.search.outlines.numbered(group)
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""

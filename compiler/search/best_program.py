@@ -149,42 +149,40 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     if len(made) == 1 and not judged and not _moves(made[0], wanted):
         verify(made[0].result.program, wanted.arch)
         return made[0]
-    run = [_simulate(each, wanted, judge) for each in made]
-    found = _unmoved_or(_least(run, wanted, judge), wanted, judge, run)
+    tried: list[SimulatedProgram] = []
+    run = [_ran(each, wanted, judge, tried) for each in made]
+    quick = tuple(
+        (stages, each.cycles)
+        for each in run if not _moves(each, wanted)
+        for stages in (each.options.stages, *each.same) if not stages.judge.candidates
+    )  # fmt: skip
+    found = _least(run, wanted, judge)
+    del made, run  # each program that is not taken takes as much memory as the one that is
+    found = _unmoved_or(found, wanted, judge, tried)
     if judged:
-        untuned, found = found.cycles, _tuned(found, wanted, judge, run)
+        untuned, found = found.cycles, _tuned(found, wanted, judge, tried)
         first, counts = found, _fewer_cores(found, wanted)
         while counts:
             before, (count, *counts) = found, counts
             with suppress(CompilerError):
-                found = _or_on_cores(count, found, untuned, wanted, judge, run)
+                found = _or_on_cores(count, found, untuned, wanted, judge, tried)
             if found is before:  # half of all, where the fewest are not quicker
                 counts = counts[-1:] if found is first else []
     verify(found.result.program, wanted.arch)
-    quick = tuple(
-        (stages, each.cycles)
-        for each in run[: len(made)] if not _moves(each, wanted)
-        for stages in (each.options.stages, *each.same) if not stages.judge.candidates
-    )  # fmt: skip
-    tried = tuple(_simulated_program(each, wanted) for each in run)
-    return replace(found, tried=tried, quick=quick)
+    return replace(found, tried=tuple(tried), quick=quick)
 
 
-def _tuned(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
+def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
     """The best of `made`, the same with other schedules of its groups, that with one plan of loads,
-    and with constants that wait in shared memory; what else ran is in `run` then."""
-    both = _judged(made, wanted, judge)
-    run += both[1:]
-    found = _least(both, wanted, judge)
+    and with constants that wait in shared memory; what else ran is in `tried` then."""
+    found = _least(_judged(made, wanted, judge, tried), wanted, judge)
     for early in early_versions(found):
-        run.append(_simulate(early, wanted, judge))
-        best = _least((found, run[-1]), wanted, judge)
+        best = _least((found, _ran(early, wanted, judge, tried)), wanted, judge)
         if best is found:
             break
         found = best
     if (filled := filled_version(found)) is not None:
-        run.append(_simulate(filled, wanted, judge))
-        found = _least((found, run[-1]), wanted, judge)
+        found = _least((found, _ran(filled, wanted, judge, tried)), wanted, judge)
     return found
 
 
@@ -215,27 +213,26 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
 
 
 def _or_on_cores(
-    count: int, best: Best, untuned: int, wanted: Wanted, judge: Judge, run: list[Best]
-) -> Best:
+    count: int, best: Best, untuned: int, wanted: Wanted, judge: Judge,
+    tried: list[SimulatedProgram],
+) -> Best:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned where it is not much slower than `best` was `untuned`; what else ran is in `run` then."""
+    tuned where it is not much slower than `best` was `untuned`; what else ran is in `tried` then."""
     stages = wanted.options.stages
     on_cores = replace(stages, tile=replace(stages.tile, cores=count))
     options = replace(wanted.options, stages=on_cores)
     made = _compiled(wanted, options, wanted.arch, like=best.result)
-    run.append(_simulate(made, wanted, judge))
-    fewer = _unmoved_or(run[-1], wanted, judge, run)
+    fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
     if fewer.cycles <= (1 + CLOSE) * untuned:
-        fewer = _tuned(fewer, wanted, judge, run)
+        fewer = _tuned(fewer, wanted, judge, tried)
     return _least((best, fewer), wanted, judge)
 
 
-def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, run: list[Best]) -> Best:
-    """`made`, or where that is quicker the same with no buffer moved, which is in `run` then."""
+def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
+    """`made`, or where that is quicker the same with no buffer moved, which is in `tried` then."""
     if not _moves(made, wanted) or (blind := _unmoved(made)) is None:
         return made
-    run.append(_simulate(blind, wanted, judge))
-    return _least((made, run[-1]), wanted, judge)
+    return _least((made, _ran(blind, wanted, judge, tried)), wanted, judge)
 
 
 def _moves(made: Best, wanted: Wanted) -> bool:
@@ -388,9 +385,11 @@ def _tree(steps: Sequence[Step]) -> Tree:
     return extract_tree("", steps, addresses=True)
 
 
-def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
+def _judged(
+    made: Best, wanted: Wanted, judge: Judge, programs: list[SimulatedProgram]
+) -> list[Best]:
     """`made`, and the same with the schedules of its groups that are quickest as `judge` runs them,
-    where these are others than its own and go together."""
+    where these are others than its own and go together, which is in `programs` then."""
     search = made.result.search
     assert search is not None and made.trace is not None
     options = wanted.options.stages.judge
@@ -410,7 +409,7 @@ def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
         result = replace(replace_steps(made.result, steps), trials=tried)
     except DoesNotFit:  # more tokens at once than there are
         return found
-    return [*found, _simulate(replace(made, result=result, judged=True), wanted, judge)]
+    return [*found, _ran(replace(made, result=result, judged=True), wanted, judge, programs)]
 
 
 def _cycles_by_step(trace: Trace) -> dict[int, int]:
@@ -488,6 +487,13 @@ def _simulate(made: Best, wanted: Wanted, judge: Judge) -> Best:
     started = time.perf_counter()
     trace = judge(made.result.program, wanted.arch)
     return replace(made, trace=trace, simulate_s=round(time.perf_counter() - started, 3))
+
+
+def _ran(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
+    """The same, of which `tried` has a row then."""
+    found = _simulate(made, wanted, judge)
+    tried.append(_simulated_program(found, wanted))
+    return found
 
 
 def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:

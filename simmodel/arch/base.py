@@ -10,7 +10,6 @@ import ast
 import difflib
 import inspect
 import textwrap
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -166,13 +165,14 @@ class Latest(Generic[Asked, Answer]):
     at again. A search asks several questions of one before it turns to the next."""
 
     def __init__(self, find: Callable[[Asked], Answer], most: int = 8) -> None:
-        self._find = find
-        self._known: deque[tuple[Asked, Answer]] = deque(maxlen=most)
+        self._find, self._most = find, most
+        self._known: dict[int, tuple[Asked, Answer]] = {}
 
     def __call__(self, asked: Asked) -> Answer:
-        for other, answer in self._known:
-            if other is asked:
-                return answer
-        answer = self._find(asked)
-        self._known.appendleft((asked, answer))
-        return answer
+        found = self._known.get(id(asked))
+        if found is None:
+            found = asked, self._find(asked)
+            if len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]
+            self._known[id(asked)] = found
+        return found[1]

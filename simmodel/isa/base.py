@@ -88,28 +88,24 @@ class Instruction(metaclass=_InstructionKind):
         """Name of its form (`simmodel.isa.forms`)."""
         return self.MNEMONIC
 
-    @property
+    @cached_property
     def prototype(self) -> Self:
         """The instruction on operands at address 0, for nothing and without tokens: one object for
         all that differ in nothing else, such as those of equal layers. Only where an instruction is
         and whom it waits for may depend on more, so the rest is asked of this one."""
-        own = self.__dict__
-        found: Self | None = own.get("_prototype")
+        own, kind = self.__dict__, type(self)
+        operands = [_each(own[name], _prototype) for name in operand_fields(kind)]
+        ids = [tuple(map(id, o)) if type(o) is tuple else id(o) for o in operands]
+        key = (kind, *[own[name] for name in _plain_fields(kind)], *ids)
+        known: Any = _PROTOTYPES
+        found: Self | None = known.get(key)
         if found is None:
-            kind = type(self)
-            operands = [_each(own[name], _prototype) for name in operand_fields(kind)]
-            ids = [tuple(map(id, o)) if type(o) is tuple else id(o) for o in operands]
-            key = (kind, *[own[name] for name in _plain_fields(kind)], *ids)
-            known: Any = _PROTOTYPES
-            found = known.get(key)
-            if found is None:
-                # Two operands of a kind are two operands still.
-                copies = (_each(operand, replace) for operand in operands)
-                apart = dict(zip(operand_fields(kind), copies, strict=True))
-                plain = {name: value for name, value in _SITED.items() if name in own}
-                found = known[key] = replace(self, **apart, **plain)
-                found.__dict__["_operands"] = operands  # they have their identities meanwhile
-            own["_prototype"] = found
+            # Two operands of a kind are two operands still.
+            copies = (_each(operand, replace) for operand in operands)
+            apart = dict(zip(operand_fields(kind), copies, strict=True))
+            plain = {name: value for name, value in _SITED.items() if name in own}
+            found = known[key] = replace(self, **apart, **plain)
+            found.__dict__["_operands"] = operands  # they have their identities meanwhile
         return found
 
     def reads(self) -> tuple[Operand, ...]:

@@ -171,22 +171,19 @@ class Operand:
     limits: tuple[Limit, ...] = ()
     """Limits of `shape`, which is the maximum."""
 
-    @property
+    @cached_property
     def prototype(self) -> Operand:
         """The operand at address 0, one object for all that differ in nothing else: what does not
         depend on where they lie is worked out once for all of them."""
-        found: Operand | None = self.__dict__.get("_prototype")
+        ring = self.address.ring
+        key = (
+            self.memory, self.shape, self.strides, self.dtype, self.scale, self.zero,
+            self.cores, self.limits, ring and (ring.slots, ring.pitch),
+        )  # fmt: skip
+        found: Operand | None = _PROTOTYPES.get(key)
         if found is None:
-            ring = self.address.ring
-            key = (
-                self.memory, self.shape, self.strides, self.dtype, self.scale, self.zero,
-                self.cores, self.limits, ring and (ring.slots, ring.pitch),
-            )  # fmt: skip
-            found = _PROTOTYPES.get(key)
-            if found is None:
-                address = Address(0, (), ring and Ring(ring.slots, ring.pitch))
-                found = _PROTOTYPES[key] = replace(self, address=address)
-            self.__dict__["_prototype"] = found
+            address = Address(0, (), ring and Ring(ring.slots, ring.pitch))
+            found = _PROTOTYPES[key] = replace(self, address=address)
         return found
 
     @cached_property

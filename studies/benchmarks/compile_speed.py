@@ -2,22 +2,33 @@
 
     python studies/benchmarks/compile_speed.py
     python studies/benchmarks/compile_speed.py --only gemmini --efforts 0
+    python studies/benchmarks/compile_speed.py --layers 1,32
 
 The network is loaded and quantized before the clock starts. Seconds are of this process, so that
 others on the computer hardly count. `prices` are groups cut and followed in time, `floors` what a
 bound alone may have spared. What to look for: at effort 1 `seconds` below 4 for cocco-simba-1c and
 below 8 for the others, at effort 0 below 1.5.
+
+With `--layers`, whole studies of networks with so many equal layers (`--networks`: network@machine,
+with spaces), each with an empty cache: CPU seconds and memory, also as ratios to the first number,
+and how many of the layers were executed. Equal layers are to cost once: ratios of at most 1.3.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
+import pandas as pd
 from tables import table
 
 from archgen.models.load import open_model
@@ -111,12 +122,49 @@ def row(machine: str, effort: int, model: str) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+def study_row(network: str, layers: int, machine: str) -> tuple[Any, ...]:
+    """A study of one network: CPU seconds, MB at most, and which of equal layers were executed."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "archgen", "study", machine, "--no-plots", "--jobs", "1"]
+        command += ["--model", f"{network}layers={layers}", "--out", folder]
+        started = subprocess.Popen(
+            command, env={**os.environ, "ARCHGEN_CACHE": f"{folder}/cache"},
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        _, _, used = os.wait4(started.pid, 0)
+        (point,) = pd.read_csv(Path(folder, "results.csv")).to_dict("records")
+    executed = point.get("executed")
+    seconds, memory = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return (seconds, memory, executed if isinstance(executed, str) else "all")
+
+
+def layers_table(networks: str, layers: list[int]) -> str:
+    """Networks of so many equal layers, and ratios to the first number of them."""
+    rows: list[tuple[Any, ...]] = []
+    for network, machine in (each.split("@") for each in networks.split()):
+        first: tuple[float, float] | None = None
+        for count in layers:
+            seconds, memory, executed = study_row(network, count, machine)
+            first = first or (seconds, memory)
+            ratios = seconds / first[0], memory / first[1]
+            rows.append((network, machine, count, seconds, memory, *ratios, executed))
+    columns = ("network", "machine", "layers", "seconds", "MB", "x", "x MB", "executed")
+    return table("studies of equal layers", columns, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="machines whose names have this in them")
     parser.add_argument("--model", default="resnet50", help="network of the zoo, or an ONNX file")
     parser.add_argument("--efforts", default="0,1", help="levels, with commas")
+    parser.add_argument("--layers", default="", help="numbers of equal layers, with commas")
+    parser.add_argument(
+        "--networks", default="llama:sequence=128,@tpu-v3-like", help="network@machine, with spaces"
+    )
     options = parser.parse_args()
+    if options.layers:
+        print(layers_table(options.networks, [*map(int, options.layers.split(","))]))
+        return
     collect_rarely()  # as whoever compiles does
     efforts = [int(effort) for effort in options.efforts.split(",")]
     rows = [

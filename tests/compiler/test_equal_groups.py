@@ -12,9 +12,13 @@ from networks import Net
 from replay import NETWORKS
 
 from compiler.api import CompileOptions, compile_model, prepared
+from compiler.codegen import relocate
+from compiler.codegen.nodes import Node
 from compiler.decisions.group_costs import GroupCosts
 from compiler.options import Stages
-from compiler.schedule.fusion.partition import Outlines
+from compiler.pipeline import replace_steps
+from compiler.schedule.fusion.partition import Outlines, Unfused
+from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.tiling.choose_tiles import GroupSearch
 from compiler.schedule_ir.group import Group, ResidentTensor, Shared
 from compiler.schedule_ir.schedule import Schedule
@@ -126,6 +130,26 @@ def test_what_is_alike_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None
         alone = GroupCosts(arch, Stages()).schedules(group)
         assert [s.estimate for s in schedules] == [s.estimate for s in alone]
         assert [s.loops for s in schedules] == [s.loops for s in alone]
+
+
+def test_trees_that_were_moved_to_a_place_serve_other_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved: list[Node] = []
+    node = relocate._Relocation.node
+
+    def counted(self: relocate._Relocation, one: Node) -> Node:
+        moved.append(one)
+        return node(self, one)
+
+    monkeypatch.setattr(relocate._Relocation, "node", counted)
+    stages = Stages(partition=Unfused(), keep=KeepTensors(enabled=False))
+    options = CompileOptions(dtype="fp32", stages=stages)
+    net = chain(*[3] * 12)
+    made = compile_model(net.model(f"t{net.count}"), machine(), options)
+    assert (first := len(moved))
+    assert replace_steps(made, made.steps).program.cores == made.program.cores
+    assert len(moved) == first
 
 
 @pytest.mark.parametrize(

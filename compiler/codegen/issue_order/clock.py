@@ -71,19 +71,19 @@ class IssueClock:
             touched = atom.accesses if self._interlock else ()
         # An engine does one thing after another in the order that is played, or, where an order is
         # still to be found, each of its lanes does.
-        lanes = cost.engines if self._queues else cost.lanes
-        free, ready = max([self._free[lane] for lane in lanes]), 0
+        lanes, ready = cost.engines if self._queues else cost.lanes, 0
+        free = self._free[lanes[0]] if len(lanes) == 1 else max([self._free[n] for n in lanes])
         if self._queues:
             for engine in cost.engines:
-                self._queued(engine, 1)
+                if self._waiting[engine] >= self._depth(engine):
+                    self._queued(engine, 1)
             ready = self._issue
         if cost.fence or cost.meets:
             ready = max(ready, self._fence)
-        for name, count in cost.waits if self._given else ():
+        for name, count in cost.waits:
             given = self._given.get(name)
-            for _ in range(count if given else 0):
-                if given:
-                    ready = max(ready, given.popleft())
+            while given and count:
+                ready, count = max(ready, given.popleft()), count - 1
         if cost.fence and isinstance(atom.item, Await):
             ready = max(ready, self._arrived.get(atom.item.barrier, 0))
         start = max(free, ready)
@@ -122,7 +122,10 @@ class IssueClock:
     def _note(self, atom: IssueUnit, start: int, end: int, touched: Accesses) -> None:
         cost = atom.cost
         for name, count in cost.signals:
-            self._given.setdefault(name, deque()).extend([end] * count)
+            given = self._given.get(name)
+            if given is None:
+                given = self._given[name] = deque()
+            given.extend([end] * count)
         if cost.fence or cost.meets:
             self._fence = start + 1
         if cost.fence and isinstance(atom.item, Arrive):
@@ -144,13 +147,16 @@ class IssueClock:
 
     def _passed(self, atom: IssueUnit, start: int) -> None:
         cost = atom.cost
-        past = issued_by(atom, start, self._depth)
-        if past > start:
-            self._issue = max(self._issue, past)
+        if cost.times > 1 or len(cost.engines) > 1:
+            past = issued_by(atom, start, self._depth)
+            if past > start:
+                self._issue = max(self._issue, past)
         if len(cost.engines) == 1:
-            (engine,) = cost.engines
-            self._queued(engine, cost.times)
-            times = min(cost.times, self._depth(engine))
+            engine = cost.engines[0]
+            depth, times = self._depth(engine), cost.times
+            if self._waiting[engine] + times > depth:
+                self._queued(engine, times)
+                times = min(times, depth)
             last = start + cost.cycles - cost.unit * times
             self._entries[engine].append((max(start, last), times))
             self._waiting[engine] += times

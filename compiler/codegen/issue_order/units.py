@@ -43,7 +43,9 @@ def balance(items: Iterable[Item]) -> Balance:
     result: Balance = {}
     for item in items:
         if isinstance(item, Loop):
-            inner = balance(item.body)
+            inner: Balance | None = item.__dict__.get("_balance")
+            if inner is None:  # several passes ask for that of one loop
+                inner = item.__dict__["_balance"] = balance(item.body)
             for name, (net, low) in inner.items():
                 turns = (item.count - 1) * net
                 _append(result, name, turns + net, low + min(0, turns))
@@ -71,10 +73,15 @@ def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
 def pass_by(item: Item, counts: dict[str, int]) -> None:
     """Change `counts`, those ahead of `item`, to those behind it; of a machine that interlocks
     there are none."""
-    if counts:
-        for name, (change, _) in balance([item]).items():
-            if name in counts:
-                counts[name] += change
+    if not counts:
+        return
+    if isinstance(item, Loop):
+        changes = [(name, change) for name, (change, _) in balance([item]).items()]
+    else:
+        changes = [*item.signals, *((name, -count) for name, count in item.waits)]
+    for name, change in changes:
+        if name in counts:
+            counts[name] += change
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ class Outlined:
 
 
 _WIRED = 1024
-"""Groups of which it is remembered how their layers hang together."""
+"""Groups of which it is remembered how they, or their layers, hang together."""
 
 
 @dataclass
@@ -215,11 +215,16 @@ class Outlines:
     _numbers: dict[Outline, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.of = Latest(self._number)
-        """Number of all groups that have the same schedules as one."""
+        self.numbered = Latest(self._numbered, _WIRED)
+        """Number of all groups that have the same schedules as one, and its tensors."""
 
-    def _number(self, group: Group) -> int:
-        return self._numbers.setdefault(self.with_names(group)[0], len(self._numbers))
+    def of(self, group: Group) -> int:
+        """Number of all groups that have the same schedules as `group`."""
+        return self.numbered(group)[0]
+
+    def _numbered(self, group: Group) -> tuple[int, tuple[str, ...]]:
+        outline, names, _ = self.with_names(group)
+        return self._numbers.setdefault(outline, len(self._numbers)), names
 
     def with_names(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
         """What all groups have in common that have the same schedules as `group`, and the tensors
