@@ -19,7 +19,7 @@ from compiler.codegen.issue_order.units import Pricer, far_loads
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop
 from compiler.cost.overlap import copy_rate, startup_bytes
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, Instruction, Item, Loop
+from simmodel.isa import Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import Operand
 
 BURSTS = 64
@@ -85,8 +85,9 @@ class LoopRoom:
         if not loaded:
             return leaf
         # Its uses are those of all parts: it ends behind them, also where nothing is left to load.
-        left = (_slice(copy, loaded, size - loaded),) if loaded < size else ()
-        return replace(leaf, items=left)
+        none = Sync(engine=copy.engine, origin=copy.origin)
+        left = _slice(copy, loaded, size - loaded) if loaded < size else none
+        return replace(leaf, items=(left,))
 
     def filled(self, loop: Node) -> Node:
         """The loop, with what turns load on other engines already, with all that they load."""

@@ -350,15 +350,16 @@ def test_what_is_free_at_once_is_one_load() -> None:
 
 
 def test_small_loads_beside_each_other_are_one() -> None:
-    """320 bytes take as long as a load takes to begin."""
+    """320 bytes take as long as a load takes to begin; one of several moves four times as many."""
     w, b = loaded(0, 2 * KIB, far=KIB), loaded(2 * KIB, 64, far=3 * KIB)
     assert pieces([w, product(4 * KIB, 5 * KIB), b]) == [(0, 2 * KIB + 64, KIB)]
     assert pieces([b, w]) == [(2 * KIB, 64, 3 * KIB), (0, 2 * KIB, KIB)]
     assert len(pieces([w, product(2 * KIB, 3 * KIB), b])) == 2
     assert len(pieces([w, loaded(2 * KIB, 64, far=3 * KIB + 4)])) == 2
     assert len(pieces([w, loaded(2 * KIB, 2 * KIB, far=3 * KIB)])) == 2
-    used: list[Node] = [loaded(0, 192), product(0, 192)]  # waits for 320 bytes instead, not for 321
-    assert [len(pieces([*used, loaded(192, size, far=192)])) for size in (128, 129)] == [1, 2]
+    assert [len(pieces([loaded(0, 640), loaded(640, n, far=640)])) for n in (640, 641)] == [1, 2]
+    used: list[Node] = [loaded(0, 192), product(0, 192)]  # waits for 1280 bytes instead, not more
+    assert [len(pieces([*used, loaded(192, size, far=192)])) for size in (1088, 1089)] == [1, 2]
 
 
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
@@ -420,8 +421,8 @@ def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
     loop = SegmentedLoop("t", (LoopSegment(4, body), LoopSegment(1, body)))
     behind = loaded(8 * KIB, 32 * KIB, far=KIB)
 
-    def made(*ahead: Node, cycles: float = 5 * 420) -> list[Node]:
-        return SplitLoads().apply([[*ahead, loop, behind]], ARCH, lambda _: cycles)[0]
+    def made(*ahead: Node, cycles: float = 5 * 420, last: Node = behind) -> list[Node]:
+        return SplitLoads().apply([[*ahead, loop, last]], ARCH, lambda _: cycles)[0]
 
     turning, rest = made()
     assert isinstance(turning, SegmentedLoop)
@@ -439,6 +440,9 @@ def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
     assert pieces([rest]) == [(8 * KIB + 5 * size, 32 * KIB - 5 * size, KIB + 5 * size)]
     # Who reads the first bytes waits for the rest as well.
     assert rest.touches == behind.touches
+    # The last turn loads all that is left, where it can: no load of a few bytes follows.
+    _, rest = made(last=(small := loaded(8 * KIB, done + 1000, far=KIB)))
+    assert (pieces([rest]), rest.touches) == ([], small.touches)
     # What a product uses before is not known to be over; and there has to be time.
     assert made(product(8 * KIB, 40 * KIB))[1:] == [loop, behind]
     assert made(cycles=5 * 150) == [loop, behind]
