@@ -22,7 +22,7 @@ import numpy as np
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, touched
-from compiler.cost.overlap import JOINED, joins, startup_bytes, sustained_rate
+from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
@@ -283,11 +283,11 @@ def _one_load(
     if any(b.memory != a.memory or b.address != a.address.plus(size) for a, b in ends):
         return None
     most = startup_bytes(arch, arch.copy_[first.engine], first.src.memory)
-    if not joins(size, more, most) or (size + more) % first.dst.itemsize:
+    if min(size, more) > most or (size + more) % first.dst.itemsize:
         return None
     both = _piece(one, first, 0, size + more)
-    # What uses the first load waits for the second, but not for long.
-    moved = two if size + more <= JOINED * most else both
+    # What uses the first load waits no longer for the second than a load takes to begin.
+    moved = two if size + more <= most else both
     return None if touched(between, moved.uses[0]) else both
 
 

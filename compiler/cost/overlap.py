@@ -43,21 +43,11 @@ def sustained_rate(arch: Arch, engine: CopyEngine, far: str = "") -> float:
     return min(copy_rate(arch, engine, far), arch.far_rates[far])
 
 
-JOINED = 4
-"""Times as long as it takes to begin that one load of several constants moves at most."""
-
-
 def startup_bytes(arch: Arch, engine: CopyEngine, far: str = "") -> float:
     """Bytes that a copy engine moves in the time in which a load of constants begins."""
     far = far or arch.constants
     begin = engine.startup.cycles(arch.clock) + far_latency(arch, far)
     return sustained_rate(arch, engine, far) * begin
-
-
-def joins(one: float, two: float, begin: float) -> bool:
-    """Whether one load should bring so many bytes and so many more behind them, of an engine that
-    moves `begin` bytes while a load begins: what uses the first waits for the others."""
-    return min(one, two) <= begin or one + two <= JOINED * begin
 
 
 def far_latency(arch: Arch, far: str) -> int:

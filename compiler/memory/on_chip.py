@@ -20,7 +20,7 @@ from functools import partial
 from itertools import accumulate, product
 from typing import Annotated, Literal
 
-from compiler.cost.overlap import joins, startup_bytes, sustained_rate
+from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.errors import DoesNotFit
 from compiler.memory.bank_assignment import BankedMemory, separate, traffic
 from compiler.memory.packing import pack
@@ -239,7 +239,7 @@ def load_rows(plan: Plan, buffers: Sequence[TileBuffer], arch: Arch) -> list[lis
         if not constant or buffer.slots > 1 or buffer.level:
             continue
         row = last.get(buffer.lasting)
-        if row and joins(row_offsets(row)[-1], buffer.bytes, most):
+        if row and min(row_offsets(row)[-1], buffer.bytes) <= most:
             row.append(buffer)
         else:
             last[buffer.lasting] = [buffer]

@@ -392,10 +392,9 @@ AHEAD = 4
 
 def slots_of_sums(way: Binding, arch: Arch, size: Any, slots: int) -> Any:
     """Slots for `size` bytes of partial sums where others have `slots`, or arrays of both: one
-    where two engines take turns, or where their memory has no room for more. Larger tiles of long
-    reductions load less, which may be worth more than what the engines do at once. In half of a
-    memory of their own they have up to `AHEAD`: products go on while sums wait for an engine that
-    is busy with another layer."""
+    where two engines take turns or their memory has no room for more, as larger tiles of long
+    reductions load less. In half of a memory of their own up to `AHEAD`: products go on while their
+    finisher is busy with another layer."""
     if not sums_apart(way) or slots == 1:
         return 1
     if way.sums == "local":

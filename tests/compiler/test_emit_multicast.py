@@ -350,16 +350,15 @@ def test_what_is_free_at_once_is_one_load() -> None:
 
 
 def test_small_loads_beside_each_other_are_one() -> None:
-    """320 bytes take as long as a load takes to begin; one of several moves four times as many."""
+    """320 bytes take as long as a load takes to begin."""
     w, b = loaded(0, 2 * KIB, far=KIB), loaded(2 * KIB, 64, far=3 * KIB)
     assert pieces([w, product(4 * KIB, 5 * KIB), b]) == [(0, 2 * KIB + 64, KIB)]
     assert pieces([b, w]) == [(2 * KIB, 64, 3 * KIB), (0, 2 * KIB, KIB)]
     assert len(pieces([w, product(2 * KIB, 3 * KIB), b])) == 2
     assert len(pieces([w, loaded(2 * KIB, 64, far=3 * KIB + 4)])) == 2
     assert len(pieces([w, loaded(2 * KIB, 2 * KIB, far=3 * KIB)])) == 2
-    assert [len(pieces([loaded(0, 640), loaded(640, n, far=640)])) for n in (640, 641)] == [1, 2]
-    used: list[Node] = [loaded(0, 192), product(0, 192)]  # waits for 1280 bytes instead, not more
-    assert [len(pieces([*used, loaded(192, size, far=192)])) for size in (1088, 1089)] == [1, 2]
+    used: list[Node] = [loaded(0, 192), product(0, 192)]  # waits for 320 bytes instead, not for 321
+    assert [len(pieces([*used, loaded(192, size, far=192)])) for size in (128, 129)] == [1, 2]
 
 
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
