@@ -34,7 +34,7 @@ from compiler.cost.overlap import copy_rate, far_latency, startup_bytes
 from compiler.passes import Omittable
 from compiler.schedule.residency.buffer import GRAIN
 from simmodel.arch.record import Arch
-from simmodel.isa import Copy, Instruction, Item, Loop
+from simmodel.isa import Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import Address, Operand
 from simmodel.program.program import Buffer
 
@@ -87,8 +87,9 @@ class LoopRoom:
         start = startup_bytes(arch, arch.copy_[self.engine], copy.src.memory)
         loaded = 0
         for number, segment in enumerate(self.loop.segments):
-            most = min(self.left[number] - start, (size - grain - loaded) / segment.count)
-            part = int(most // grain) * grain
+            rest, most = size - loaded, self.left[number] - start
+            part = int(min(most, rest / segment.count) // grain) * grain
+            part = rest if segment.count == 1 and rest <= most else part
             if part < LEAST * start or part <= 0:
                 continue
             self.left[number] -= part + start
@@ -99,8 +100,10 @@ class LoopRoom:
             loaded += part * segment.count
         if not loaded:
             return leaf
-        rest = _slice(copy, loaded, size - loaded)
-        return replace(leaf, items=(rest,))  # its uses are those of all parts: it ends behind them
+        # Its uses are those of all parts: it ends behind them, also where nothing is left to load.
+        none = Sync(engine=copy.engine, origin=copy.origin)
+        left = _slice(copy, loaded, size - loaded) if loaded < size else none
+        return replace(leaf, items=(left,))
 
     def filled(self, loop: Node) -> Node:
         """The loop, with what turns load on other engines already, with all that they load."""

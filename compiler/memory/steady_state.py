@@ -219,7 +219,7 @@ class _Layer:
             cycles = depthwise_cycles(self.arch, dtype, m, batch, taps, nest.sparse)
             left, right = 1, 1
         else:
-            cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps))
+            cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps, behind=True))
             left, right = streams(matrix, m, n, k * taps)
         alone = nest.depthwise or engine == "vector"
         whole = matrix.granularity == "conv" or alone

@@ -386,15 +386,22 @@ def sums_apart(way: Binding) -> bool:
     return way.engine != way.finisher and not way.direct
 
 
+AHEAD = 4
+"""Most tiles whose sums wait for their finisher, unless more are asked for."""
+
+
 def slots_of_sums(way: Binding, arch: Arch, size: Any, slots: int) -> Any:
-    """Of at most `slots`, those for `size` bytes of partial sums, or arrays of both: one where two
-    engines take turns, or where their memory has no room for more. Larger tiles of long reductions
-    load less, which may be worth more than what the engines do at once."""
-    if not sums_apart(way):
+    """Slots for `size` bytes of partial sums where others have `slots`, or arrays of both: one
+    where two engines take turns or their memory has no room for more, as larger tiles of long
+    reductions load less. In half of a memory of their own up to `AHEAD`: products go on while their
+    finisher is busy with another layer."""
+    if not sums_apart(way) or slots == 1:
         return 1
     if way.sums == "local":
         return slots  # whoever asks knows how much of it there is
-    return np.where(slots * size > arch.memories.on_chip()[way.sums].size, 1, slots)
+    room = arch.memories.on_chip()[way.sums].size
+    more = np.maximum(slots, np.minimum(AHEAD, room // 2 // np.maximum(size, 1)))
+    return np.where(slots * size > room, 1, more)
 
 
 def between_type(arch: Arch) -> str:

@@ -249,9 +249,12 @@ def test_sums_that_are_added_to_are_written_and_read_again() -> None:
     """By hand: 32 x 8 sums of 4 B; a depth of 64 on 8 rows is 8 products, of which the first, or
     each first of two turns over half of it, has nothing to add to."""
     arch = machine(
-        matrix={"kind": "systolic", "rows": 8, "cols": 8, "depth": 1, "granularity": "tile"},
+        matrix={
+            "kind": "systolic", "rows": 8, "cols": 8, "depth": 1, "granularity": "tile",
+            "dataflow": "weight-stationary", "fold_overlap": True,
+        },
         accumulators=4096,
-    )
+    )  # fmt: skip
     net = Net()
     name = net.op("MatMul", net.input(32, 64), net.weight(64, 8))
     model = prepared(net.model(name), "net")
@@ -265,6 +268,8 @@ def test_sums_that_are_added_to_are_written_and_read_again() -> None:
         sums = [(m.write, m.bytes) for m in product.streams if m.buffer.endswith("sums")]
         again = 8 / turns
         assert sums == [(True, again * 1024), (False, (again - 1 / turns) * 1024)]
+        # They move while rows pass the array, two cycles each, not while it fills.
+        assert product.cycles == again * 2 * 32
 
 
 def test_buffers_are_exchanged_where_there_is_no_room_to_move() -> None:

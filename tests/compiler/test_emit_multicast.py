@@ -424,8 +424,8 @@ def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
     loop = SegmentedLoop("t", (LoopSegment(4, body), LoopSegment(1, body)))
     behind = loaded(8 * KIB, 32 * KIB, far=KIB)
 
-    def made(*ahead: Node, cycles: float = 5 * 420) -> list[Node]:
-        return SplitLoads().apply([[*ahead, loop, behind]], ARCH, lambda _: cycles)[0]
+    def made(*ahead: Node, cycles: float = 5 * 420, last: Node = behind) -> list[Node]:
+        return SplitLoads().apply([[*ahead, loop, last]], ARCH, lambda _: cycles)[0]
 
     turning, rest = made()
     assert isinstance(turning, SegmentedLoop)
@@ -443,6 +443,9 @@ def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
     assert pieces([rest]) == [(8 * KIB + 5 * size, 32 * KIB - 5 * size, KIB + 5 * size)]
     # Who reads the first bytes waits for the rest as well.
     assert rest.touches == behind.touches
+    # The last turn loads all that is left, where it can: no load of a few bytes follows.
+    _, rest = made(last=(small := loaded(8 * KIB, done + 1000, far=KIB)))
+    assert (pieces([rest]), rest.touches) == ([], small.touches)
     # What a product uses before is not known to be over; and there has to be time.
     assert made(product(8 * KIB, 40 * KIB))[1:] == [loop, behind]
     assert made(cycles=5 * 150) == [loop, behind]

@@ -45,6 +45,7 @@ from compiler.target.bind import Bind
 from compiler.target.fill_columns import FillColumns
 from compiler.target.join_kernel_rows import JoinKernelRows
 from compiler.target.layout import few_channels, innermost_axes, joined_tap, packed_order
+from compiler.target.machine import slots_of_sums
 from compiler.target.product_tiles import TileSizes
 from compiler.tensor_ir.nest import Nest
 from simmodel.arch.record import Arch
@@ -396,3 +397,8 @@ def test_sums_have_one_slot_where_larger_tiles_load_less() -> None:
     (buffer,) = (b for b in buffers if b.role == "accumulators")
     assert buffer.slots == 1
     assert 2 * buffer.bytes > 4096
+    # Smaller ones have more of half of the memory: products go on while their finisher is busy.
+    way = made.decisions[0].schedule.layers[0].layer.binding
+    slots = [int(slots_of_sums(way, arch, size, 2)) for size in (256, 600, 2048, 2049)]
+    assert slots == [4, 3, 2, 1]
+    assert slots_of_sums(way, arch, 256, 1) == 1
