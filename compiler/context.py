@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from compiler.codegen.kernels import Offer
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
+from compiler.decisions.instances import Instances
 from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.recipe import VerificationPlan
@@ -105,7 +106,9 @@ class Context:
         self, network: Network[Layer], steps: tuple[Step, ...], notes: Sequence[str] = ()
     ) -> ScheduledNetwork:
         """A schedule that was chosen among what the costs of this context say."""
-        search = ScheduleSearch(network.graph, network.parts, self.costs)
+        search = ScheduleSearch(
+            network.graph, network.parts, self.costs, instances=network.instances
+        )
         return ScheduledNetwork(search, steps, tuple(notes))
 
     def observed(self, stage: str, made: IR) -> IR:
@@ -121,6 +124,8 @@ class Network(Generic[Unit]):
 
     graph: NestGraph
     parts: tuple[Unit | HostNode, ...]
+    instances: Instances | None = field(default=None, kw_only=True)
+    """The network of which some layers are done in these; None: all are done once."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,12 @@ class ScheduleSearch(Network[Layer]):
     """What the decisions were chosen among: other groups of these parts may still be priced."""
 
     costs: GroupCosts
+
+    @property
+    def whole(self) -> Network[Layer]:
+        """The network with each layer once."""
+        found = self.instances
+        return self if found is None else Network(found.whole, found.parts)
 
     @property
     def context(self) -> Context:

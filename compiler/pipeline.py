@@ -31,6 +31,7 @@ from compiler.decisions.cache import Decisions, decision_of
 from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit
+from compiler.decisions.instances import Instances
 from compiler.decisions.text.apply import apply_tree
 from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
@@ -131,7 +132,7 @@ def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:
     search = like.search
     if search.costs.stages.layers != ctx.stages.layers:
         return None
-    return Network(search.graph, search.parts), like.host, like.recipe.known
+    return search.whole, like.host, like.recipe.known
 
 
 # What no machine matters for.
@@ -259,7 +260,10 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     graph, parts, tree = network.graph, network.parts, ctx.options.tree
     if tree is not None:
         ctx = replace(ctx, decisions=None)
-        return ctx.scheduled(network, apply_tree(tree, graph, parts, ctx.costs))
+        if counts := tree.instances:
+            instances = Instances.of(graph, parts, counts)
+            network, tree = Network(*instances.network, instances=instances), instances.tree(tree)
+        return ctx.scheduled(network, apply_tree(tree, network.graph, network.parts, ctx.costs))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
@@ -489,6 +493,8 @@ def _result(
 ) -> CompileResult:
     offers = tuple(code.names.offers.values())
     verified = recipe(code, made.steps, known, offers)
+    if made.search.instances is not None:
+        verified = made.search.instances.by_layers(verified)
     return CompileResult(
         code.program, host, probes(code), verified, made.search, made.notes, made.steps, offers,
         code.names.works,

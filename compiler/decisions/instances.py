@@ -12,11 +12,15 @@ at once, or the host computes, there are none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from compiler.decisions.text.tree import Call, Home, Part, ScheduleStep, Tree
 from compiler.errors import UnsupportedModel
+from compiler.numerics.recipe import Stage, VerificationPlan
+from compiler.schedule.fusion.dependence import passing
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Storage, Tensor, at
 from simmodel.isa.region import cached_property
@@ -89,6 +93,26 @@ def instance(name: str, number: int, count: int) -> str:
     return name if count == 1 else f"{name}@{number}.{count}"
 
 
+_INSTANCE = re.compile(r"@\d+\.\d+")
+
+
+def whole_name(name: str) -> str:
+    """Of a tensor, or of a buffer that holds some of it, the name without its instance."""
+    return _INSTANCE.sub("", name)
+
+
+def _renamed(step: ScheduleStep, named: Callable[[str], str]) -> ScheduleStep:
+    layers = tuple(replace(w, nests=tuple(map(named, w.nests))) for w in step.layers)
+    buffers = tuple(replace(each, buffer=named(each.buffer)) for each in step.buffers)
+    return replace(step, layers=layers, buffers=buffers)
+
+
+def _of_one(stage: Stage, nest: Nest) -> Stage:
+    """What a stage does in one of its operators."""
+    stored, kept = (tuple({nest.tensor} & {*names}) for names in (stage.stored, stage.kept))
+    return replace(stage, nests=(nest,), stored=stored, kept=kept, alike=None)
+
+
 @dataclass(frozen=True)
 class Instances:
     """A network of which layers are done in instances."""
@@ -131,6 +155,7 @@ class Instances:
     def _count(self, layer: Layer) -> int:
         return self.counts[layer.nests[-1].tensor]
 
+    @cached_property
     def network(self) -> tuple[NestGraph, tuple[Layer, ...]]:
         """Its instances as a network, each behind what it needs: what is done in many instances is
         as far as what is done in few of them needs it."""
@@ -208,15 +233,20 @@ class Instances:
         name = instance(whole.name, number, count)
         return replace(whole, name=name, shape=shape, storage=place)
 
-    def as_parts(self) -> NestGraph:
-        """The whole network with what instances have of its tensors as parts of these."""
-        tensors = self.whole.tensors
-        parts = {
-            name: self._tensor(tensors[whole], number, count, 1)
-            for name, (whole, number, count) in self.named.items()
-        }
-        return replace(self.whole, tensors={**tensors, **parts})
-
+    def by_layers(self, recipe: VerificationPlan) -> VerificationPlan:
+        """The `recipe` of a program of `network`, with what instances have of tensors as parts of
+        the whole ones: all instances of an operator, then all of the next, so that each value of
+        the model is complete before others read it."""
+        tensors = dict(self.whole.tensors)
+        for name, (whole, number, count) in self.named.items():
+            tensors[name] = self._tensor(self.whole.tensors[whole], number, count, 1)
+        stages: dict[str, list[Stage]] = {}
+        for stage in recipe.stages:
+            for nest in stage.nests:
+                whole, *_ = self.named[nest.tensor]
+                stages.setdefault(whole, []).append(_of_one(stage, nest))
+        graph, ordered = replace(self.whole, tensors=tensors), chain.from_iterable(stages.values())
+        return replace(recipe, graph=graph, stages=tuple(ordered))
 
     def tree(self, tree: Tree) -> Tree:
         """The schedule `tree` of the whole network, whose steps are done in instances, as one of
@@ -224,19 +254,43 @@ class Instances:
         most, order = math.lcm(*self.counts.values()), dict[tuple[int, int], ScheduleStep | Call]()
         for position, step in enumerate(tree.steps):
             assert isinstance(step, ScheduleStep)
-            count = self.counts[step.layers[0].nests[0]]
+            count = step.instances
             for number in range(count):
                 order[(number + 1) * most // count, position] = self._step(step, number, count)
         homes = tuple(each for home in tree.homes for each in self._homes(home))
         return replace(tree, steps=tuple(order[key] for key in sorted(order)), homes=homes)
+
+    def first(self, begin: int, end: int) -> tuple[NestGraph, tuple[Layer, ...]]:
+        """The first instance of the layers from `begin` to before `end`, of which there are equally
+        many, as a network."""
+        count, (graph, layers) = self._count(self.parts[begin]), self.network
+        made = [instance(p.nests[-1].tensor, 0, count) for p in self.parts[begin:end]]
+        by_name = {layer.nests[-1].tensor: layer for layer in layers}
+        seen = self.named.keys()
+        ports = (
+            tuple(each for name in names if (each := instance(name, 0, count)) in seen)
+            for names in passing(self.whole, self.parts, begin, end)
+        )
+        inputs, outputs = ports
+        return replace(graph, inputs=inputs, outputs=outputs), tuple(map(by_name.get, made))
+
+    def whole_tree(self, tree: Tree) -> Tree:
+        """What `tree` of `network` says of the whole one: of the instances of a step the first; of
+        buffers where they lie if that is the same in all."""
+        steps: dict[ScheduleStep, None] = {}
+        for step in tree.steps:
+            assert isinstance(step, ScheduleStep)
+            _, number, count = self.named[step.layers[0].nests[0]]
+            if number == 0:
+                steps[_renamed(replace(step, instances=count), whole_name)] = None
+        homes = dict.fromkeys(replace(h, tensor=whole_name(h.tensor)) for h in tree.homes)
+        return replace(tree, steps=tuple(steps), homes=tuple(homes))
 
     @cached_property
     def _by_nest(self) -> dict[str, Layer]:
         return {nest.tensor: layer for layer in self.parts for nest in layer.nests}
 
     def _step(self, step: ScheduleStep, number: int, count: int) -> ScheduleStep:
-        if count == 1:
-            return step
         layers = [self._by_nest[work.nests[0]] for work in step.layers]
         seen = {n for layer in layers for n in (*layer.inputs, *(n.tensor for n in layer.nests))}
 
@@ -247,9 +301,7 @@ class Instances:
                 return name
             return instance(tensor, number, count) + name.removeprefix(tensor)
 
-        works = (replace(work, nests=tuple(map(named, work.nests))) for work in step.layers)
-        buffers = (replace(each, buffer=named(each.buffer)) for each in step.buffers)
-        return replace(step, layers=tuple(works), buffers=tuple(buffers))
+        return step if count == 1 else _renamed(replace(step, instances=1), named)
 
     def _homes(self, home: Home) -> Iterator[Home]:
         """What stays on chip in each instance; constants and whole tensors once."""
