@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from compiler.codegen.kernels import Offer
+from compiler.cost.overlap import in_turn
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
 from compiler.decisions.instances import Instances
@@ -155,6 +156,12 @@ class ScheduledNetwork:
     """The groups, planned and placed, and calls of the host, in order."""
     notes: tuple[str, ...] = ()
     """What the search had chosen and had to be given up, with the reason."""
+
+    @property
+    def cycles(self) -> float:
+        """Expected of its groups, one after another."""
+        groups = (step for step in self.steps if isinstance(step, PlacedGroup))
+        return sum(in_turn(group.plan.schedule.estimate.step for group in groups))
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from compiler.lowering.lower import Lower
 from compiler.memory.on_chip import PlaceBuffers
 from compiler.passes import Amount, Factor, Pass, Share, Within
 from compiler.plan.make_plan import MakePlan
+from compiler.schedule.batch import ChooseInstances
 from compiler.schedule.fusion.fuse_tails import FuseTails
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
@@ -190,6 +191,8 @@ class Stages:
     """Nests become layers, each a product or another operator with its element-wise tail."""
     bind: Bind = field(default_factory=Bind)
     """The engine of every operator."""
+    instances: ChooseInstances = field(default_factory=ChooseInstances)
+    """Layers that are done for one part of the batch at a time."""
     partition: PartitionStrategy = field(default_factory=Optimal)
     """Layers become groups that share tile loops."""
     pin: PinConstants = field(default_factory=PinConstants)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -27,13 +28,15 @@ from compiler.context import (
     ScheduledNetwork,
     unobserved,
 )
-from compiler.decisions.cache import Decisions, decision_of
+from compiler.decisions.cache import Decisions, NetworkDecision, decision_of
 from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit
-from compiler.decisions.instances import Instances
-from compiler.decisions.text.apply import apply_tree
-from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
+from compiler.decisions.instances import Instances, in_instances
+from compiler.decisions.text.apply import Expected, apply_tree
+from compiler.decisions.text.text import TreeError
+from compiler.decisions.text.tree import Tree
+from compiler.errors import CompilerError, DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
@@ -259,23 +262,49 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The schedule that is given, is remembered of such a machine, or is searched for this one."""
     graph, parts, tree = network.graph, network.parts, ctx.options.tree
     if tree is not None:
-        ctx = replace(ctx, decisions=None)
-        if counts := tree.instances:
-            instances = Instances.of(graph, parts, counts)
-            network, tree = Network(*instances.network, instances=instances), instances.tree(tree)
-        return ctx.scheduled(network, apply_tree(tree, network.graph, network.parts, ctx.costs))
+        return follow(tree, network, replace(ctx, decisions=None))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
-        return search_schedule(network, replace(ctx, decisions=None))
+        return search_instances(network, replace(ctx, decisions=None))
     if (known := decisions.of(key, ctx.arch)) is not None:
-        steps = apply_tree(known.tree, graph, parts, ctx.costs, known.expected)
-        return ctx.scheduled(network, steps, known.notes)
+        return follow(known.tree, network, ctx, known.expected, known.notes)
     tracked, costs = decisions.on(ctx.arch, ctx.stages)
-    schedule = search_schedule(network, replace(ctx, arch=tracked.machine, known=costs))
+    schedule = search_instances(network, replace(ctx, arch=tracked.machine, known=costs))
     decision = decision_of(graph, schedule.steps, schedule.notes)
     decisions.store(key, dict(tracked.noted), decision)
     return schedule
+
+
+def follow(
+    tree: Tree, network: Network[Layer], ctx: Context,
+    expected: Sequence[Expected | None] | None = None, notes: Sequence[str] = (),
+) -> ScheduledNetwork:  # fmt: skip
+    """The schedule that `tree` says, of which each step is `expected` to take so long."""
+    if counts := tree.instances:
+        instances = Instances.of(network.graph, network.parts, counts)
+        if expected is not None:
+            expected = [expected[position] for position, _ in instances.in_order(tree.steps)]
+        network, tree = Network(*instances.network, instances=instances), instances.tree(tree)
+    steps = apply_tree(tree, network.graph, network.parts, ctx.costs, expected)
+    return ctx.scheduled(network, steps, notes)
+
+
+def search_instances(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
+    """The best schedule that is found: all of the batch through each group, or layers in instances
+    for one part of it at a time, if that is expected to be quicker."""
+    whole = search_schedule(network, ctx)
+    quiet, pin = replace(ctx, observe=unobserved, known=ctx.costs), ctx.stages.pin
+    own = quiet.with_stages(replace(ctx.stages, pin=replace(pin, enabled=False)))
+
+    def search(graph: NestGraph, parts: tuple[Layer, ...]) -> NetworkDecision:
+        return decision_of(graph, search_schedule(Network(graph, parts), own).steps, ())
+
+    with suppress(CompilerError, Unwalkable, Unholdable, TreeError):
+        found = in_instances(network.graph, network.parts, own.costs, search, whole.cycles)
+        if found is not None:
+            return follow(found.tree, network, own, found.expected)
+    return whole
 
 
 def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:

@@ -12,99 +12,23 @@ at once, or the host computes, there are none.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain
 
+from compiler.decisions.cache import NetworkDecision
+from compiler.decisions.group_costs import GroupCosts
+from compiler.decisions.text.extract import INSTANCE, instance, renamed_step
 from compiler.decisions.text.tree import Call, Home, Part, ScheduleStep, Tree
 from compiler.errors import UnsupportedModel
 from compiler.numerics.recipe import Stage, VerificationPlan
+from compiler.cost.overlap import in_turn
+from compiler.schedule.batch import BatchAxes, Segment, counts_of, ways_near
 from compiler.schedule.fusion.dependence import passing
 from compiler.schedule_ir.layer import Layer
-from compiler.tensor_ir.nest import Access, HostNode, Nest, NestGraph, Storage, Tensor, at
+from compiler.tensor_ir.nest import Nest, NestGraph, Storage, Tensor
 from simmodel.isa.region import cached_property
-
-
-@dataclass(frozen=True)
-class BatchAxes:
-    """Where a network has its batch: the slowest axis of every tensor that is no constant, along
-    which each operator walks by one loop of its results and all that it reads in step."""
-
-    axes: Mapping[str, int]
-    """By tensor."""
-    loops: Mapping[str, int]
-    """By the tensor that a nest makes."""
-    size: int
-    """Parts into which all of them can be cut."""
-
-    @classmethod
-    def of(cls, graph: NestGraph, parts: Iterable[Part]) -> BatchAxes | None:
-        """None where there is no such axis."""
-        axes: dict[str, int] = {}
-        loops: dict[str, int] = {}
-        size = 0
-        nests = [n for p in parts if isinstance(p, Layer) for n in p.nests]
-        if graph.registers or any(isinstance(part, HostNode) for part in parts):
-            return None
-        names = {*graph.inputs, *graph.outputs}
-        names |= {name for nest in nests for name in (nest.tensor, *_read(nest, graph))}
-        for name in sorted(names):
-            axis = _slowest(graph, graph.tensors[name])
-            if axis is None:
-                return None
-            axes[name], size = axis, math.gcd(size, graph.tensors[name].shape[axis])
-        for nest in nests:
-            loop = loops[nest.tensor] = axes[nest.tensor]
-            if not all(_in_step(a, axes.get(a.tensor), loop) for a in nest.reads):
-                return None
-            extents = {graph.tensors[n].shape[axes[n]] for n in _read(nest, graph)}
-            if extents - {nest.dims[loop].extent}:
-                return None
-        return cls(axes, loops, size)
-
-
-def _read(nest: Nest, graph: NestGraph) -> list[str]:
-    """What it reads that is no constant."""
-    return [a.tensor for a in nest.reads if graph.tensors[a.tensor].data is None]
-
-
-def _slowest(graph: NestGraph, tensor: Tensor) -> int | None:
-    """The axis of which each position has bytes of the buffer of its own, which follow each other;
-    None: there is none."""
-    if tensor.data is not None or tensor.picked or tensor.placed:
-        return None
-    size, (low, high) = graph.buffers[tensor.storage.buffer], tensor.span
-    for axis, (extent, stride) in enumerate(zip(tensor.shape, tensor.storage.strides, strict=True)):
-        if extent > 1 and stride * extent == size and high - (extent - 1) * stride < stride:
-            return axis if low >= 0 else None
-    return None
-
-
-def _in_step(access: Access, axis: int | None, loop: int) -> bool:
-    """Whether what is read lies along `axis` where the loop is, and nowhere else depends on it."""
-    others = [index for each, index in enumerate(access.index) if each != axis]
-    apart = not any(index.coefficient(loop) for index in others)
-    return apart and (axis is None or access.index[axis] == at(loop))
-
-
-def instance(name: str, number: int, count: int) -> str:
-    """Name of one of so many of a tensor, buffer or composite."""
-    return name if count == 1 else f"{name}@{number}.{count}"
-
-
-_INSTANCE = re.compile(r"@\d+\.\d+")
-
-
-def whole_name(name: str) -> str:
-    """Of a tensor, or of a buffer that holds some of it, the name without its instance."""
-    return _INSTANCE.sub("", name)
-
-
-def _renamed(step: ScheduleStep, named: Callable[[str], str]) -> ScheduleStep:
-    layers = tuple(replace(w, nests=tuple(map(named, w.nests))) for w in step.layers)
-    buffers = tuple(replace(each, buffer=named(each.buffer)) for each in step.buffers)
-    return replace(step, layers=layers, buffers=buffers)
 
 
 def _of_one(stage: Stage, nest: Nest) -> Stage:
@@ -135,7 +59,7 @@ class Instances:
         Raises UnsupportedModel where there can be none.
         """
         axes, layers = BatchAxes.of(graph, parts), [p for p in parts if isinstance(p, Layer)]
-        if axes is None:
+        if axes is None or any(map(INSTANCE.search, graph.tensors)):
             raise UnsupportedModel(f"{graph.name} has no batch that could be done in instances")
         by_nest = {n.tensor: counts.get(p.nests[-1].tensor, 1) for p in layers for n in p.nests}
         found = cls(graph, tuple(layers), axes, by_nest)
@@ -248,17 +172,21 @@ class Instances:
         graph, ordered = replace(self.whole, tensors=tensors), chain.from_iterable(stages.values())
         return replace(recipe, graph=graph, stages=tuple(ordered))
 
+    def in_order(self, steps: Sequence[ScheduleStep | Call]) -> list[tuple[int, int]]:
+        """Steps of the whole network by position, and which instances of them, in turn: what is
+        done in many instances goes as far as what is done in few of them needs it."""
+        counts = [step.instances if isinstance(step, ScheduleStep) else 1 for step in steps]
+        most = math.lcm(*counts)
+        turns = ((p, n, c) for p, c in enumerate(counts) for n in range(c))
+        ordered = sorted(turns, key=lambda turn: ((turn[1] + 1) * most // turn[2], turn[0]))
+        return [(position, number) for position, number, _ in ordered]
+
     def tree(self, tree: Tree) -> Tree:
         """The schedule `tree` of the whole network, whose steps are done in instances, as one of
         `network`."""
-        most, order = math.lcm(*self.counts.values()), dict[tuple[int, int], ScheduleStep | Call]()
-        for position, step in enumerate(tree.steps):
-            assert isinstance(step, ScheduleStep)
-            count = step.instances
-            for number in range(count):
-                order[(number + 1) * most // count, position] = self._step(step, number, count)
+        steps = (self._step(tree.steps[at], number) for at, number in self.in_order(tree.steps))
         homes = tuple(each for home in tree.homes for each in self._homes(home))
-        return replace(tree, steps=tuple(order[key] for key in sorted(order)), homes=homes)
+        return replace(tree, steps=tuple(steps), homes=homes)
 
     def first(self, begin: int, end: int) -> tuple[NestGraph, tuple[Layer, ...]]:
         """The first instance of the layers from `begin` to before `end`, of which there are equally
@@ -272,25 +200,16 @@ class Instances:
             for names in passing(self.whole, self.parts, begin, end)
         )
         inputs, outputs = ports
-        return replace(graph, inputs=inputs, outputs=outputs), tuple(map(by_name.get, made))
-
-    def whole_tree(self, tree: Tree) -> Tree:
-        """What `tree` of `network` says of the whole one: of the instances of a step the first; of
-        buffers where they lie if that is the same in all."""
-        steps: dict[ScheduleStep, None] = {}
-        for step in tree.steps:
-            assert isinstance(step, ScheduleStep)
-            _, number, count = self.named[step.layers[0].nests[0]]
-            if number == 0:
-                steps[_renamed(replace(step, instances=count), whole_name)] = None
-        homes = dict.fromkeys(replace(h, tensor=whole_name(h.tensor)) for h in tree.homes)
-        return replace(tree, steps=tuple(steps), homes=tuple(homes))
+        return replace(graph, inputs=inputs, outputs=outputs), tuple(by_name[n] for n in made)
 
     @cached_property
     def _by_nest(self) -> dict[str, Layer]:
         return {nest.tensor: layer for layer in self.parts for nest in layer.nests}
 
-    def _step(self, step: ScheduleStep, number: int, count: int) -> ScheduleStep:
+    def _step(self, step: ScheduleStep | Call, number: int) -> ScheduleStep | Call:
+        if isinstance(step, Call) or step.instances == 1:
+            return step
+        count = step.instances
         layers = [self._by_nest[work.nests[0]] for work in step.layers]
         seen = {n for layer in layers for n in (*layer.inputs, *(n.tensor for n in layer.nests))}
 
@@ -301,7 +220,7 @@ class Instances:
                 return name
             return instance(tensor, number, count) + name.removeprefix(tensor)
 
-        return step if count == 1 else _renamed(replace(step, instances=1), named)
+        return renamed_step(replace(step, instances=1), named)
 
     def _homes(self, home: Home) -> Iterator[Home]:
         """What stays on chip in each instance; constants and whole tensors once."""
@@ -311,3 +230,36 @@ class Instances:
             count = self.counts.get(home.tensor, 1)
         for number in range(count):
             yield replace(home, tensor=instance(home.tensor, number, count))
+
+
+
+def in_instances(
+    graph: NestGraph, parts: Sequence[Part], costs: GroupCosts,
+    search: Callable[[NestGraph, tuple[Layer, ...]], NetworkDecision], limit: float,
+) -> NetworkDecision | None:  # fmt: skip
+    """The best schedule in instances, with what is `search`ed for parts of the network; None where
+    it takes `limit` cycles or more."""
+    choose = costs.stages.instances
+    segments, counts = choose.segments(graph, parts, costs.arch)
+    if not segments:
+        return None
+
+    @cache
+    def searched(segment: Segment) -> tuple[float, NetworkDecision]:
+        instances = Instances.of(graph, parts, counts_of(parts, [segment]))
+        made = search(*instances.first(segment.begin, segment.end))
+        once = sum(in_turn(each[0].step for each in made.expected if each is not None))
+        return segment.count * once, made
+
+    def cycles(way: Sequence[Segment]) -> float:
+        return sum(searched(segment)[0] for segment in way)
+
+    best = min(ways_near(segments, counts), key=cycles)
+    if cycles(best) >= limit:
+        return None
+    found = [searched(segment)[1] for segment in best]
+    tree = Tree(
+        graph.name, tuple(step for each in found for step in each.tree.steps),
+        tuple(home for each in found for home in each.tree.homes),
+    )  # fmt: skip
+    return NetworkDecision(tree, tuple(e for each in found for e in each.expected), ())
