@@ -191,10 +191,10 @@ class Stages:
     """Nests become layers, each a product or another operator with its element-wise tail."""
     bind: Bind = field(default_factory=Bind)
     """The engine of every operator."""
-    instances: ChooseInstances = field(default_factory=ChooseInstances)
-    """Layers that are done for one part of the batch at a time."""
     partition: PartitionStrategy = field(default_factory=Optimal)
     """Layers become groups that share tile loops."""
+    instances: ChooseInstances = field(default_factory=ChooseInstances)
+    """Layers that are done for one part of the batch at a time."""
     pin: PinConstants = field(default_factory=PinConstants)
     keep: KeepTensors = field(default_factory=KeepTensors)
     homes: ChooseHomes = field(default_factory=ChooseHomes)

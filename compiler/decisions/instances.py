@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 
+from compiler.cost.overlap import in_turn
 from compiler.decisions.cache import NetworkDecision
 from compiler.decisions.group_costs import GroupCosts
 from compiler.decisions.text.extract import INSTANCE, instance, renamed_step
 from compiler.decisions.text.tree import Call, Home, Part, ScheduleStep, Tree
 from compiler.errors import UnsupportedModel
 from compiler.numerics.recipe import Stage, VerificationPlan
-from compiler.cost.overlap import in_turn
 from compiler.schedule.batch import BatchAxes, Segment, counts_of, ways_near
 from compiler.schedule.fusion.dependence import passing
 from compiler.schedule_ir.layer import Layer
@@ -51,9 +51,7 @@ class Instances:
     """Tensor of an instance -> the whole one, the number of the instance, and their count."""
 
     @classmethod
-    def of(
-        cls, graph: NestGraph, parts: Sequence[Part], counts: Mapping[str, int]
-    ) -> Instances:
+    def of(cls, graph: NestGraph, parts: Sequence[Part], counts: Mapping[str, int]) -> Instances:
         """`counts` is by the tensors that layers make, where there is more than one instance.
 
         Raises UnsupportedModel where there can be none.
@@ -101,12 +99,13 @@ class Instances:
             for name, count in buffers.items()
             for part in range(count)
         }
-        sizes |= {name: size for name, size in self.whole.buffers.items() if name in used - {*sizes}}
+        others = used - sizes.keys()
+        sizes |= {name: size for name, size in self.whole.buffers.items() if name in others}
         steps = tuple(nest for layer in layers for nest in layer.nests)
         return replace(self.whole, tensors=tensors, buffers=sizes, steps=steps), layers
 
     def _buffer_counts(self) -> dict[str, int]:
-        """Buffer -> how many there are of it: as many as instances of whatever sees it least often."""
+        """Buffer -> how many there are of it: as many as instances of what sees it least often."""
         ports = (*self.whole.inputs, *self.whole.outputs)
         found = {self.whole.buffer_of(name): 1 for name in ports}
         for layer in self.parts:
@@ -230,7 +229,6 @@ class Instances:
             count = self.counts.get(home.tensor, 1)
         for number in range(count):
             yield replace(home, tensor=instance(home.tensor, number, count))
-
 
 
 def in_instances(

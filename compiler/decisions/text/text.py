@@ -140,7 +140,12 @@ def parse_tree(text: str) -> Tree:
 class _TreeParser:
     """The tree so far; a line is read by the method that is named by its first word."""
 
-    LINES = ("tree", "slots", "instances", "home", "step", "core", "cores", "for", "layer", "buffer", "host")
+    LINES = (
+        "tree", "slots", "instances", "home", "step", "core", "cores", "for", "layer", "buffer",
+        "host",
+    )  # fmt: skip
+    SINGLE = "slots", "instances", "among"
+    """What a step has one of."""
 
     def __init__(self) -> None:
         self.mistakes: list[str] = []
@@ -206,7 +211,7 @@ class _TreeParser:
         """Say more of the step that a line belongs to, at the end of what it has several of."""
         step = self._open()
         more: dict[str, Any] = {
-            name: value if name in ("slots", "instances", "among") else (*getattr(step, name), value)
+            name: value if name in self.SINGLE else (*getattr(step, name), value)
             for name, value in fields.items()
         }
         self.steps[-1] = replace(step, **more)
