@@ -136,7 +136,7 @@ class ScheduleSearch(Network[Layer]):
     costs: GroupCosts
 
     @property
-    def whole(self) -> Network[Layer]:
+    def undivided(self) -> Network[Layer]:
         """The network with each layer once."""
         found = self.instances
         return self if found is None else Network(found.whole, found.parts)

@@ -135,7 +135,7 @@ def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:
     search = like.search
     if search.costs.stages.layers != ctx.stages.layers:
         return None
-    return search.whole, like.host, like.recipe.known
+    return search.undivided, like.host, like.recipe.known
 
 
 # What no machine matters for.
@@ -260,9 +260,9 @@ def schedule_and_emit(
 
 def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The schedule that is given, is remembered of such a machine, or is searched for this one."""
-    graph, parts, tree = network.graph, network.parts, ctx.options.tree
-    if tree is not None:
-        return follow(tree, network, replace(ctx, decisions=None))
+    graph, parts = network.graph, network.parts
+    if ctx.options.tree is not None:
+        return follow(ctx.options.tree, network, replace(ctx, decisions=None))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
@@ -293,16 +293,15 @@ def follow(
 def search_instances(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The best schedule that is found: all of the batch through each group, or layers in instances
     for one part of it at a time, if that is expected to be quicker."""
-    whole = search_schedule(network, ctx)
-    quiet, pin = replace(ctx, observe=unobserved, known=ctx.costs), ctx.stages.pin
+    whole, pin = search_schedule(network, ctx), ctx.stages.pin
+    quiet = replace(ctx, observe=unobserved, known=ctx.costs)
     own = quiet.with_stages(replace(ctx.stages, pin=replace(pin, enabled=False)))
 
     def search(graph: NestGraph, parts: tuple[Layer, ...]) -> NetworkDecision:
         return decision_of(graph, search_schedule(Network(graph, parts), own).steps, ())
 
     with suppress(CompilerError, Unwalkable, Unholdable, TreeError):
-        found = in_instances(network.graph, network.parts, own.costs, search, whole.cycles)
-        if found is not None:
+        if found := in_instances(network.graph, network.parts, own.costs, search, whole.cycles):
             return follow(found.tree, network, own, found.expected)
     return whole
 

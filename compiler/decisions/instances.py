@@ -24,7 +24,7 @@ from compiler.decisions.text.extract import INSTANCE, instance, renamed_step
 from compiler.decisions.text.tree import Call, Home, Part, ScheduleStep, Tree
 from compiler.errors import UnsupportedModel
 from compiler.numerics.recipe import Stage, VerificationPlan
-from compiler.schedule.batch import BatchAxes, Segment, counts_of, ways_near
+from compiler.schedule.batch import BatchAxes, InstancedLayers, counts_of, most_often_that_pays
 from compiler.schedule.fusion.dependence import passing
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import Nest, NestGraph, Storage, Tensor
@@ -212,14 +212,14 @@ class Instances:
         layers = [self._by_nest[work.nests[0]] for work in step.layers]
         seen = {n for layer in layers for n in (*layer.inputs, *(n.tensor for n in layer.nests))}
 
-        def named(name: str) -> str:
+        def own_name(name: str) -> str:
             """Of a tensor, or of what a buffer holds of it."""
             tensor = max(filter(name.startswith, seen), key=len)
             if self.whole.tensors[tensor].data is not None:
                 return name
             return instance(tensor, number, count) + name.removeprefix(tensor)
 
-        return renamed_step(replace(step, instances=1), named)
+        return renamed_step(replace(step, instances=1), own_name)
 
     def _homes(self, home: Home) -> Iterator[Home]:
         """What stays on chip in each instance; constants and whole tensors once."""
@@ -243,16 +243,16 @@ def in_instances(
         return None
 
     @cache
-    def searched(segment: Segment) -> tuple[float, NetworkDecision]:
+    def searched(segment: InstancedLayers) -> tuple[float, NetworkDecision]:
         instances = Instances.of(graph, parts, counts_of(parts, [segment]))
         made = search(*instances.first(segment.begin, segment.end))
         once = sum(in_turn(each[0].step for each in made.expected if each is not None))
         return segment.count * once, made
 
-    def cycles(way: Sequence[Segment]) -> float:
+    def cycles(way: Sequence[InstancedLayers]) -> float:
         return sum(searched(segment)[0] for segment in way)
 
-    best = min(ways_near(segments, counts), key=cycles)
+    best = most_often_that_pays(segments, counts, cycles)
     if cycles(best) >= limit:
         return None
     found = [searched(segment)[1] for segment in best]

@@ -273,5 +273,5 @@ def working_set(result: CompileResult) -> int:
     """Bytes on chip that hold all that passes between layers, so that nothing is spilled, in the
     network's element types on that machine."""
     assert result.search is not None
-    whole = result.search.whole
+    whole = result.search.undivided
     return least_memory_order(dependences(whole.parts, whole.graph)).peak

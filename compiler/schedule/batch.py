@@ -10,9 +10,9 @@ ones for many, so that weights are loaded once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 
 from compiler.passes import Omittable, Share
 from compiler.schedule.fusion.dependence import Part
@@ -98,7 +98,7 @@ class ChooseInstances(Omittable):
 
     def segments(
         self, graph: NestGraph, parts: Sequence[Part], arch: Arch
-    ) -> tuple[list[Segment], list[int]]:
+    ) -> tuple[list[InstancedLayers], list[int]]:
         """Layers in a row that are done equally often, and how often layers can be; nothing where
         all are done once."""
         axes = BatchAxes.of(graph, parts) if self.enabled else None
@@ -108,20 +108,17 @@ class ChooseInstances(Omittable):
         on_chip = arch.memories.on_chip()
         sizes = (on_chip[role].size * n for role, n in _copies(arch).items() if role in on_chip)
         room = self.share * sum(sizes)
-        found: list[Segment] = []
-        least = 1
-        for begin, end in reversed(_blocks(graph, layers)):
+        found, least = list[InstancedLayers](), 1
+        for begin, end in reversed(_uncrossed_stretches(graph, layers)):
             most = max(_bytes(layer) for layer in layers[begin:end])
             fitting = (count for count in chain if most <= room * count)
             least = max(least, next(fitting, axes.size))
-            if found and found[0].count == least:
-                end = found.pop(0).end
-            found.insert(0, Segment(begin, end, least))
-        return (found, chain) if least > 1 else ([], [])
+            found.insert(0, InstancedLayers(begin, end, least))
+        return (_merged(found), chain) if least > 1 else ([], [])
 
 
 @dataclass(frozen=True)
-class Segment:
+class InstancedLayers:
     """Layers in a row that are done in so many instances."""
 
     begin: int
@@ -129,25 +126,39 @@ class Segment:
     count: int
 
 
-def counts_of(parts: Sequence[Part], segments: Iterable[Segment]) -> dict[str, int]:
+def counts_of(parts: Sequence[Part], segments: Iterable[InstancedLayers]) -> dict[str, int]:
     """By tensor that a nest makes, in how many instances."""
     layers = ((part, s.count) for s in segments for part in parts[s.begin : s.end])
     return {n.tensor: count for p, count in layers if isinstance(p, Layer) for n in p.nests}
 
 
-def ways_near(segments: Sequence[Segment], counts: Sequence[int]) -> list[tuple[Segment, ...]]:
-    """The same segments in as many instances, or in one step more or less of `counts`; layers
-    behind others in no more than these."""
-    choices = []
+def most_often_that_pays(
+    segments: Sequence[InstancedLayers], counts: Sequence[int],
+    cycles: Callable[[Sequence[InstancedLayers]], float],
+) -> list[InstancedLayers]:  # fmt: skip
+    """The same layers, each in as many instances or in more of `counts`, no more than those before
+    them, as long as all take fewer `cycles`: equal ones in a row are one segment, in which nothing
+    need go through memory."""
+    way, least = list(segments), cycles(segments)
+    for position, segment in enumerate(segments):
+        for count in counts[counts.index(segment.count) + 1 :]:
+            if position and count > way[position - 1].count:
+                break
+            other = [*way[:position], replace(segment, count=count), *way[position + 1 :]]
+            taken = cycles(_merged(other))
+            if taken >= least:
+                break
+            way, least = other, taken
+    return _merged(way)
+
+
+def _merged(segments: Iterable[InstancedLayers]) -> list[InstancedLayers]:
+    found: list[InstancedLayers] = []
     for segment in segments:
-        at = counts.index(segment.count)
-        near = counts[max(0, at - 1) : at + 2]
-        choices.append([replace(segment, count=count) for count in near])
-    return [
-        way
-        for way in product(*choices)
-        if all(before.count >= behind.count for before, behind in pairwise(way))
-    ]
+        if found and found[-1].count == segment.count:
+            segment = replace(segment, begin=found.pop().begin)
+        found.append(segment)
+    return found
 
 
 def _divisors(size: int) -> list[int]:
@@ -172,7 +183,7 @@ def _bytes(layer: Layer) -> int:
     return sum(t.stored for n in names if (t := layer.tensors[n]).data is None)
 
 
-def _blocks(graph: NestGraph, layers: Sequence[Layer]) -> list[tuple[int, int]]:
+def _uncrossed_stretches(graph: NestGraph, layers: Sequence[Layer]) -> list[tuple[int, int]]:
     """Stretches of layers at whose ends nothing is made that both these and others read: a group
     cannot hand on bytes that others see as parts of another tensor."""
     made = {graph.buffer_of(layer.result.name): n for n, layer in enumerate(layers)}

@@ -169,8 +169,8 @@ def whole_name(name: str) -> str:
     return INSTANCE.sub("", name)
 
 
-def renamed_step(step: ScheduleStep, named: Callable[[str], str]) -> ScheduleStep:
+def renamed_step(step: ScheduleStep, own_name: Callable[[str], str]) -> ScheduleStep:
     """A step with other names for its tensors and buffers."""
-    layers = tuple(replace(w, nests=tuple(map(named, w.nests))) for w in step.layers)
-    buffers = tuple(replace(each, buffer=named(each.buffer)) for each in step.buffers)
+    layers = tuple(replace(w, nests=tuple(map(own_name, w.nests))) for w in step.layers)
+    buffers = tuple(replace(each, buffer=own_name(each.buffer)) for each in step.buffers)
     return replace(step, layers=layers, buffers=buffers)
