@@ -253,7 +253,7 @@ def in_instances(
         return sum(searched(segment)[0] for segment in way)
 
     best = most_often_that_pays(segments, counts, cycles)
-    if cycles(best) >= limit:
+    if cycles(best) >= (1 - choose.worth) * limit:
         return None
     found = [searched(segment)[1] for segment in best]
     tree = Tree(

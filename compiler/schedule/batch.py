@@ -95,6 +95,8 @@ class ChooseInstances(Omittable):
 
     share: Share = 0.5
     """Part of local and shared memories that what a layer reads and makes should have room in."""
+    worth: Share = 0.03
+    """Part of the cycles that must be saved, as expected: what is nearly equal stays together."""
 
     def segments(
         self, graph: NestGraph, parts: Sequence[Part], arch: Arch
