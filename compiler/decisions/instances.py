@@ -184,7 +184,7 @@ class Instances:
         """The schedule `tree` of the whole network, whose steps are done in instances, as one of
         `network`."""
         steps = (self._step(tree.steps[at], number) for at, number in self.in_order(tree.steps))
-        homes = tuple(each for home in tree.homes for each in self._homes(home))
+        homes = tuple(each for home in tree.homes for each in self._home_in_instances(home))
         return replace(tree, steps=tuple(steps), homes=homes)
 
     def first(self, begin: int, end: int) -> tuple[NestGraph, tuple[Layer, ...]]:
@@ -221,7 +221,7 @@ class Instances:
 
         return renamed_step(replace(step, instances=1), own_name)
 
-    def _homes(self, home: Home) -> Iterator[Home]:
+    def _home_in_instances(self, home: Home) -> Iterator[Home]:
         """What stays on chip in each instance; constants and whole tensors once."""
         if home.memory == "shared":
             count = self._buffer_counts().get(home.tensor, 1)
