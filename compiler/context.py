@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from compiler.codegen.kernels import Offer
+from compiler.cost.overlap import in_turn
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import GroupCosts
+from compiler.decisions.instances import Instances
 from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.recipe import VerificationPlan
@@ -105,7 +107,9 @@ class Context:
         self, network: Network[Layer], steps: tuple[Step, ...], notes: Sequence[str] = ()
     ) -> ScheduledNetwork:
         """A schedule that was chosen among what the costs of this context say."""
-        search = ScheduleSearch(network.graph, network.parts, self.costs)
+        search = ScheduleSearch(
+            network.graph, network.parts, self.costs, instances=network.instances
+        )
         return ScheduledNetwork(search, steps, tuple(notes))
 
     def observed(self, stage: str, made: IR) -> IR:
@@ -121,6 +125,8 @@ class Network(Generic[Unit]):
 
     graph: NestGraph
     parts: tuple[Unit | HostNode, ...]
+    instances: Instances | None = field(default=None, kw_only=True)
+    """The network of which some layers are done in these; None: all are done once."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,12 @@ class ScheduleSearch(Network[Layer]):
     """What the decisions were chosen among: other groups of these parts may still be priced."""
 
     costs: GroupCosts
+
+    @property
+    def undivided(self) -> Network[Layer]:
+        """The network with each layer once."""
+        found = self.instances
+        return self if found is None else Network(found.whole, found.parts)
 
     @property
     def context(self) -> Context:
@@ -144,6 +156,12 @@ class ScheduledNetwork:
     """The groups, planned and placed, and calls of the host, in order."""
     notes: tuple[str, ...] = ()
     """What the search had chosen and had to be given up, with the reason."""
+
+    @property
+    def cycles(self) -> float:
+        """Expected of its groups, one after another."""
+        groups = (step for step in self.steps if isinstance(step, PlacedGroup))
+        return sum(in_turn(group.plan.schedule.estimate.step for group in groups))
 
 
 @dataclass(frozen=True)

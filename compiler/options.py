@@ -42,6 +42,7 @@ from compiler.lowering.lower import Lower
 from compiler.memory.on_chip import PlaceBuffers
 from compiler.passes import Amount, Factor, Pass, Share, Within
 from compiler.plan.make_plan import MakePlan
+from compiler.schedule.batch import ChooseInstances
 from compiler.schedule.fusion.fuse_tails import FuseTails
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
@@ -193,6 +194,8 @@ class Stages:
     """The engine of every operator."""
     partition: PartitionStrategy = field(default_factory=Optimal)
     """Layers become groups that share tile loops."""
+    instances: ChooseInstances = field(default_factory=ChooseInstances)
+    """Layers that are done for one part of the batch at a time."""
     pin: PinConstants = field(default_factory=PinConstants)
     keep: KeepTensors = field(default_factory=KeepTensors)
     homes: ChooseHomes = field(default_factory=ChooseHomes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -27,13 +28,15 @@ from compiler.context import (
     ScheduledNetwork,
     unobserved,
 )
-from compiler.decisions.cache import Decisions, decision_of
+from compiler.decisions.cache import Decisions, NetworkDecision, decision_of
 from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
 from compiler.decisions.group_costs import Fit
-from compiler.decisions.text.apply import apply_tree
-from compiler.decisions.text.tree import ScheduleStep
-from compiler.errors import DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
+from compiler.decisions.instances import Instances, in_instances
+from compiler.decisions.text.apply import Expected, apply_tree
+from compiler.decisions.text.text import TreeError
+from compiler.decisions.text.tree import ScheduleStep, Tree
+from compiler.errors import CompilerError, DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
@@ -133,7 +136,7 @@ def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:
     search = like.search
     if search.costs.stages.layers != ctx.stages.layers:
         return None
-    return Network(search.graph, search.parts), like.host, like.recipe.known
+    return search.undivided, like.host, like.recipe.known
 
 
 # What no machine matters for.
@@ -258,24 +261,53 @@ def schedule_and_emit(
 
 def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The schedule that is given, is remembered of such a machine, or is searched for this one."""
-    graph, parts, tree = network.graph, network.parts, ctx.options.tree
-    if tree is not None:
-        ctx = replace(ctx, decisions=None)
-        steps = apply_tree(tree, graph, parts, ctx.costs)
-        given = any(isinstance(step, ScheduleStep) and step.buffers for step in tree.steps)
-        return ctx.scheduled(network, steps if given else place_loads(steps, graph, ctx))
+    graph, parts = network.graph, network.parts
+    if ctx.options.tree is not None:
+        return follow(ctx.options.tree, network, replace(ctx, decisions=None))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
-        return search_schedule(network, replace(ctx, decisions=None))
+        return search_instances(network, replace(ctx, decisions=None))
     if (known := decisions.of(key, ctx.arch)) is not None:
-        steps = apply_tree(known.tree, graph, parts, ctx.costs, known.expected)
-        return ctx.scheduled(network, steps, known.notes)
+        return follow(known.tree, network, ctx, known.expected, known.notes)
     tracked, costs = decisions.on(ctx.arch, ctx.stages)
-    schedule = search_schedule(network, replace(ctx, arch=tracked.machine, known=costs))
+    schedule = search_instances(network, replace(ctx, arch=tracked.machine, known=costs))
     decision = decision_of(graph, schedule.steps, schedule.notes)
     decisions.store(key, dict(tracked.noted), decision)
     return schedule
+
+
+def follow(
+    tree: Tree, network: Network[Layer], ctx: Context,
+    expected: Sequence[Expected | None] | None = None, notes: Sequence[str] = (),
+) -> ScheduledNetwork:  # fmt: skip
+    """The schedule that `tree` says, of which each step is `expected` to take so long; where it says
+    no addresses, these follow the loads of all groups."""
+    if counts := tree.instances:
+        instances = Instances.of(network.graph, network.parts, counts)
+        if expected is not None:
+            expected = [expected[position] for position, _ in instances.in_order(tree.steps)]
+        network, tree = Network(*instances.network, instances=instances), instances.tree(tree)
+    steps = apply_tree(tree, network.graph, network.parts, ctx.costs, expected)
+    if not any(isinstance(step, ScheduleStep) and step.buffers for step in tree.steps):
+        steps = place_loads(steps, network.graph, ctx)
+    return ctx.scheduled(network, steps, notes)
+
+
+def search_instances(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
+    """The best schedule that is found: all of the batch through each group, or layers in instances
+    for one part of it at a time, if that is expected to be quicker."""
+    whole, pin = search_schedule(network, ctx), ctx.stages.pin
+    quiet = replace(ctx, observe=unobserved, known=ctx.costs)
+    own = quiet.with_stages(replace(ctx.stages, pin=replace(pin, enabled=False)))
+
+    def search(graph: NestGraph, parts: tuple[Layer, ...]) -> NetworkDecision:
+        return decision_of(graph, search_schedule(Network(graph, parts), own).steps, ())
+
+    with suppress(CompilerError, Unwalkable, Unholdable, TreeError):
+        if found := in_instances(network.graph, network.parts, own.costs, search, whole.cycles):
+            return follow(found.tree, network, own, found.expected)
+    return whole
 
 
 def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
@@ -511,6 +543,8 @@ def _result(
 ) -> CompileResult:
     offers = tuple(code.names.offers.values())
     verified = recipe(code, made.steps, known, offers)
+    if made.search.instances is not None:
+        verified = made.search.instances.by_layers(verified)
     return CompileResult(
         code.program, host, probes(code), verified, made.search, made.notes, made.steps, offers,
         code.names.works,

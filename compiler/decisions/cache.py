@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from compiler.decisions.group_costs import GroupCosts
 from compiler.decisions.text.apply import Expected
-from compiler.decisions.text.extract import extract_tree
+from compiler.decisions.text.extract import extract_tree, in_whole
 from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
@@ -78,14 +78,14 @@ _DOCUMENTS = TypeAdapter(_Document)
 
 def decision_of(graph: NestGraph, steps: Sequence[Step], notes: Sequence[str]) -> NetworkDecision:
     """What was decided for `graph`."""
-    expected = (
+    expected = [
         (s.plan.schedule.estimate, *(tiled.estimate for tiled in s.plan.schedule.layers))
         if isinstance(s, PlacedGroup)
         else None
         for s in steps
-    )
-    tree = extract_tree(graph.name, steps, addresses=True)
-    return NetworkDecision(tree, tuple(expected), tuple(notes))
+    ]
+    tree, first = in_whole(extract_tree(graph.name, steps, addresses=True))
+    return NetworkDecision(tree, tuple(expected[n] for n in first), tuple(notes))
 
 
 @dataclass

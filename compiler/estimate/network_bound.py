@@ -149,7 +149,8 @@ class Demands:
 def bound_of(result: CompileResult, arch: Arch) -> Attainable:
     """The bound of the network that was compiled, as it is bound to engines, on `arch`."""
     assert result.search is not None
-    demands = Demands(result.search.graph, result.search.parts)
+    whole = result.search.undivided
+    demands = Demands(whole.graph, whole.parts)
     return attainable(demands, demands.works(arch), arch)
 
 
@@ -386,7 +387,7 @@ def product_cycles_on(result: CompileResult, other: Arch) -> ProductCycles:
     """What the products of `result` would take on `other`: those of arrays, and depthwise ones."""
     assert result.search is not None
     found = ProductCycles({}, {})
-    for layer in (part for part in result.search.parts if isinstance(part, Layer)):
+    for layer in (part for part in result.search.undivided.parts if isinstance(part, Layer)):
         for nest, way in zip(layer.nests, layer.bindings, strict=True):
             if nest.depthwise:
                 array, lanes = depthwise_each(nest, layer.tensors, other)

@@ -23,7 +23,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.context import CompileOptions, CompileResult, ScheduledNetwork
-from compiler.decisions.text.extract import extract_tree, remarks_of
+from compiler.decisions.text.extract import extract_tree, in_whole, remarks_of
 from compiler.decisions.text.text import print_tree
 from compiler.errors import CompilerError
 from compiler.frontend.importer import NUMBERS
@@ -133,8 +133,8 @@ def text_of(stage: str, form: Any, network: str) -> str:
         return print_program(form)
     if stage in _WRITERS:
         return "\n".join(_WRITERS[stage](form)) + "\n"
-    tree = extract_tree(network, form, addresses=stage == "layout")
-    return print_tree(tree, remarks_of(tree, form))
+    tree, first = in_whole(extract_tree(network, form, addresses=stage == "layout"))
+    return print_tree(tree, remarks_of(tree, [form[number] for number in first]))
 
 
 def _graph(model: ir.Model) -> str:

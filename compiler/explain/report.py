@@ -273,4 +273,5 @@ def working_set(result: CompileResult) -> int:
     """Bytes on chip that hold all that passes between layers, so that nothing is spilled, in the
     network's element types on that machine."""
     assert result.search is not None
-    return least_memory_order(dependences(result.search.parts, result.search.graph)).peak
+    whole = result.search.undivided
+    return least_memory_order(dependences(whole.parts, whole.graph)).peak

@@ -111,7 +111,7 @@ def schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ..
     yield steps
     with suppress(*NO_PLACE):
         yield _in_a_ring(steps, ctx)
-    if (segments := layer_pipeline(search, ctx, inferences)) is not None:
+    if search.instances is None and (segments := layer_pipeline(search, ctx, inferences)):
         yield segments
     alone = tuple(map(_by_itself, steps))
     best, least = alone, added(alone, ctx.costs)

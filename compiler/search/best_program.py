@@ -532,9 +532,10 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     """
     if effort == 0:
         return ()
-    halved = replace(stages, partition=BranchX())
-    apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
-    mixed = replace(stages, partition=replace(stages.partition, alone=True))
+    whole = replace(stages, instances=replace(stages.instances, enabled=False))
+    halved = replace(whole, partition=BranchX())
+    apart = replace(whole, partition=Unfused(), keep=KeepTensors(enabled=False))
+    mixed = replace(whole, partition=replace(stages.partition, alone=True))
     levels = isinstance(stages.partition, Optimal)
     if effort == 1:
         # What `halved` is better at, trials of groups find.

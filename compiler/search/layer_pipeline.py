@@ -24,7 +24,7 @@ from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.pipeline import search_schedule
-from compiler.schedule.fusion.dependence import made_by
+from compiler.schedule.fusion.dependence import passing
 from compiler.schedule.residency.shared_memory import ChooseHomes
 from compiler.schedule.residency.table import ResidencyTable
 from compiler.schedule.residency.weights import PinConstants
@@ -106,21 +106,9 @@ def _first_cores(segments: Sequence[Segment]) -> dict[int, int]:
 
 def _network(network: Network[Layer], segment: Segment) -> Network[Layer]:
     """A segment as a network: what passes between it and others is its input and output."""
-    graph, parts = network.graph, network.parts[segment.first : segment.end]
-    rest = (*network.parts[: segment.first], *network.parts[segment.end :])
-
-    def buffers(name: str) -> set[str]:
-        return {source.storage.buffer for source in graph.tensors[name].sources}
-
-    def passed(
-        makers: Sequence[Layer | HostNode], readers: Sequence[Layer | HostNode]
-    ) -> list[str]:
-        read = {buffer for part in readers for name in part.inputs for buffer in buffers(name)}
-        return [name for part in makers for name in made_by(part) if buffers(name) & read]
-
-    inputs = dict.fromkeys((*graph.inputs, *passed(rest, parts)))
-    outputs = dict.fromkeys((*graph.outputs, *passed(parts, rest)))
-    return Network(replace(graph, inputs=(*inputs,), outputs=(*outputs,)), parts)
+    inputs, outputs = passing(network.graph, network.parts, segment.first, segment.end)
+    graph = replace(network.graph, inputs=inputs, outputs=outputs)
+    return Network(graph, network.parts[segment.first : segment.end])
 
 
 # Where a network is cut.

@@ -9,6 +9,7 @@ chip, and whose instructions across layers 1.72x over that. Each row has what th
     shared         results in shared memory, where there is room and it is quicker
     local          results stay in local memory
     groups         layers in groups: images and tiles of one pass through several layers at a time
+    instances      early layers for some of the images at a time, late ones for all
     cross-layer    instructions of neighbouring tiles, layers and groups ordered together
 
 `step` is over the row before, `gain` over the first. The columns of stages are the matrix engines'
@@ -18,9 +19,10 @@ maps leave arrays idle (18 % -> 64 % in the paper). `--quick`: batch 8, images o
 
 A user says the same with options of `archgen study` (the last row needs none):
 
-    --effort 0 --fusion none --pass order.enabled=false
+    --effort 0 --fusion none --pass order.enabled=false --pass instances.enabled=false
     ... --pass homes.shared=true
     ... --pass keep.enabled=true
+    --effort 0 --pass order.enabled=false --pass instances.enabled=false
     --effort 0 --pass order.enabled=false
     --effort 0
 """
@@ -37,13 +39,15 @@ from simmodel.arch.record import Arch
 from simmodel.trace import OriginTrace
 
 UNORDERED = ("order.enabled", False)
+WHOLE = UNORDERED, ("instances.enabled", False)
 STEPS: Mapping[str, Scheduling] = {
-    "DRAM only": Scheduling("none", effort=0, passes=(UNORDERED,)),
-    "shared": Scheduling("none", effort=0, passes=(UNORDERED, ("homes.shared", True))),
+    "DRAM only": Scheduling("none", effort=0, passes=WHOLE),
+    "shared": Scheduling("none", effort=0, passes=(*WHOLE, ("homes.shared", True))),
     "local": Scheduling(
-        "none", effort=0, passes=(UNORDERED, ("homes.shared", True), ("keep.enabled", True))
+        "none", effort=0, passes=(*WHOLE, ("homes.shared", True), ("keep.enabled", True))
     ),
-    "groups": Scheduling(effort=0, passes=(UNORDERED,)),
+    "groups": Scheduling(effort=0, passes=WHOLE),
+    "instances": Scheduling(effort=0, passes=(UNORDERED,)),
     "cross-layer": Scheduling(effort=0),
 }
 STAGES = ("stem", "layer1", "layer2", "layer3", "layer4", "head")

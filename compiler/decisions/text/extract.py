@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import cast
 
@@ -135,3 +137,40 @@ def _addresses(made: PlacedGroup) -> Iterator[BufferAddress]:
     own = [b for b in made.plan.buffers.values() if b.address is None]
     for buffer in sorted(own, key=lambda b: (b.role, made.places[b.name])):
         yield BufferAddress(buffer.name, *made.places[buffer.name])
+
+
+# Instances of a step: their tensors are told apart by names.
+
+
+def instance(name: str, number: int, count: int) -> str:
+    """Name of one of so many of a tensor, buffer or composite."""
+    return name if count == 1 else f"{name}@{number}of{count}"
+
+
+INSTANCE = re.compile(r"@(\d+)of(\d+)")
+
+
+def in_whole(tree: Tree) -> tuple[Tree, list[int]]:
+    """What a tree of instances says of the whole network, in the first of them each, and the
+    positions of their steps."""
+    steps: dict[int, ScheduleStep | Call] = {}
+    for position, step in enumerate(tree.steps):
+        found = None if isinstance(step, Call) else INSTANCE.search(step.layers[0].nests[0])
+        if isinstance(step, Call) or found is None:
+            steps[position] = step
+        elif found[1] == "0":
+            steps[position] = renamed_step(replace(step, instances=int(found[2])), whole_name)
+    homes = dict.fromkeys(replace(home, tensor=whole_name(home.tensor)) for home in tree.homes)
+    return replace(tree, steps=tuple(steps.values()), homes=tuple(homes)), list(steps)
+
+
+def whole_name(name: str) -> str:
+    """Of a tensor, or of a buffer that holds some of it, the name without its instance."""
+    return INSTANCE.sub("", name)
+
+
+def renamed_step(step: ScheduleStep, own_name: Callable[[str], str]) -> ScheduleStep:
+    """A step with other names for its tensors and buffers."""
+    layers = tuple(replace(w, nests=tuple(map(own_name, w.nests))) for w in step.layers)
+    buffers = tuple(replace(each, buffer=own_name(each.buffer)) for each in step.buffers)
+    return replace(step, layers=layers, buffers=buffers)

@@ -8,7 +8,9 @@
       core h = 0:28                     # what each core does of the last result
       core h = 28:56
       cores 2:4                         # which cores these are, where not the first ones
-      slots 2                           # tiles of a streamed buffer that are there at once
+      instances 4                       # done for a quarter of the batch at a time, and with it the
+                                        # steps behind it that are done as often
+    slots 2                           # tiles of a streamed buffer that are there at once
       for h 14 rolling                  # tiles of 14 rows that keep what they share; `ahead 2`:
                                         # the first two layers work one tile ahead of the others
       layer conv, relu: for o 32; for c 64; resident
@@ -96,6 +98,8 @@ def _step_text(step: ScheduleStep, remarks: Mapping[Remarked, str]) -> Iterator[
     yield from map(_core, step.cores)
     if step.among is not None:
         yield f"  cores {step.among[0]}:{step.among[1]}"
+    if step.instances > 1:
+        yield f"  instances {step.instances}"
     if step.slots is not None:
         yield f"  slots {step.slots}"
     for loop in step.loops:
@@ -136,7 +140,12 @@ def parse_tree(text: str) -> Tree:
 class _TreeParser:
     """The tree so far; a line is read by the method that is named by its first word."""
 
-    LINES = ("tree", "slots", "home", "step", "core", "cores", "for", "layer", "buffer", "host")
+    LINES = (
+        "tree", "slots", "instances", "home", "step", "core", "cores", "for", "layer", "buffer",
+        "host",
+    )  # fmt: skip
+    SINGLE = "slots", "instances", "among"
+    """What a step has one of."""
 
     def __init__(self) -> None:
         self.mistakes: list[str] = []
@@ -177,6 +186,9 @@ class _TreeParser:
             raise ValueError("the step has its slots already")
         self._add(slots=_parse_number(words))
 
+    def read_instances(self, words: LineTokens) -> None:
+        self._add(instances=_parse_number(words))
+
     def read_home(self, words: LineTokens) -> None:
         name, memory = words.name(), words.name()
         found = next((known for known in _MEMORIES if known == memory), None)
@@ -199,7 +211,7 @@ class _TreeParser:
         """Say more of the step that a line belongs to, at the end of what it has several of."""
         step = self._open()
         more: dict[str, Any] = {
-            name: value if name in ("slots", "among") else (*getattr(step, name), value)
+            name: value if name in self.SINGLE else (*getattr(step, name), value)
             for name, value in fields.items()
         }
         self.steps[-1] = replace(step, **more)

@@ -103,6 +103,8 @@ class ScheduleStep:
     """Tiles of a streamed buffer that are there at once; None: as many as the compiler takes."""
     buffers: tuple[BufferAddress, ...] = ()
     """All buffers of the step, or none: then the compiler places them."""
+    instances: int = 1
+    """Parts of the batch that it does one at a time, each as far as the steps behind it need it."""
     among: tuple[int, int] | None = None
     """The first core that may take part, and the one behind the last; None: all may."""
     line: int = field(default=0, compare=False)
@@ -123,6 +125,12 @@ class Tree:
     network: str
     steps: tuple[ScheduleStep | Call, ...]
     homes: tuple[Home, ...] = ()
+
+    @property
+    def instances(self) -> dict[str, int]:
+        """By tensor that a step makes, how often it does, where that is more than once."""
+        steps = (step for step in self.steps if isinstance(step, ScheduleStep))
+        return {n: s.instances for s in steps if s.instances > 1 for w in s.layers for n in w.nests}
 
 
 # From the names of a tree to the layers of a network: all of them, once each, in an order in

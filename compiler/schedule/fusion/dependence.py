@@ -46,6 +46,24 @@ def made_by(part: Part) -> tuple[str, ...]:
     return part.outputs if isinstance(part, HostNode) else (part.result.name,)
 
 
+def passing(
+    graph: NestGraph, parts: Sequence[Part], first: int, end: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Inputs and outputs of the parts from `first` to before `end` as a network: those of `graph`,
+    and what passes between these parts and the rest."""
+    some, rest = parts[first:end], (*parts[:first], *parts[end:])
+
+    def buffers(name: str) -> set[str]:
+        return {source.storage.buffer for source in graph.tensors[name].sources}
+
+    def passed(makers: Sequence[Part], readers: Sequence[Part]) -> list[str]:
+        read = {buffer for part in readers for name in part.inputs for buffer in buffers(name)}
+        return [name for part in makers for name in made_by(part) if buffers(name) & read]
+
+    inputs = dict.fromkeys((*graph.inputs, *passed(rest, some)))
+    return (*inputs,), (*dict.fromkeys((*graph.outputs, *passed(some, rest))),)
+
+
 def _placed_by(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Tensors of which `part` changes rows, which are known at run time only, and those in memory
     that say which."""
