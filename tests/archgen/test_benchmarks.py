@@ -69,7 +69,7 @@ def test_pairs_of_points_that_differ_in_one_field_and_in_their_cycles() -> None:
 
 
 def test_the_documented_error_of_estimates_is_that_of_the_benchmark() -> None:
-    """Of estimates now: those of what was run on shipped machines lie within, and reach its ends."""
+    """Of estimates now: those of runs on shipped machines lie within, and reach its ends."""
     outlook, pandas = module("outlook"), module("pandas")
     runs = pandas.read_csv(outlook.KEPT)
     found = outlook.compared(runs[runs["study"].isin(["energy", "shipped"])])
