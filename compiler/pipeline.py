@@ -281,8 +281,8 @@ def follow(
     tree: Tree, network: Network[Layer], ctx: Context,
     expected: Sequence[Expected | None] | None = None, notes: Sequence[str] = (),
 ) -> ScheduledNetwork:  # fmt: skip
-    """The schedule that `tree` says, of which each step is `expected` to take so long; where it says
-    no addresses, these follow the loads of all groups."""
+    """The schedule that `tree` says, of which each step is `expected` to take so long; addresses
+    that it does not say follow the loads of all groups."""
     if counts := tree.instances:
         instances = Instances.of(network.graph, network.parts, counts)
         if expected is not None:

@@ -217,7 +217,7 @@ def _or_on_cores(
     tried: list[SimulatedProgram],
 ) -> Best:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned where it is not much slower than `best` was `untuned`; what else ran is in `tried` then."""
+    tuned where it is not much slower than `best` was `untuned`; what ran is in `tried` then."""
     stages = wanted.options.stages
     on_cores = replace(stages, tile=replace(stages.tile, cores=count))
     options = replace(wanted.options, stages=on_cores)
