@@ -45,7 +45,7 @@ class SplitLoads(Omittable):
         load w[:half] behind layer 3; load w[half:], b behind layer 7
 
     In loops, half of the cores load from memories on chip first, so that they take turns at DRAM.
-    Loads that would end about in time go ahead of a wait for what another step stores.
+    Loads that would end in time go ahead of a wait for what another step stores.
     """
 
     least: Annotated[int, Within(1)] = 16
@@ -126,14 +126,10 @@ class SplitLoads(Omittable):
             yield leaf if high - low == total else _piece(leaf, copy, low, high)
 
 
-LATE = 0.5
-"""Part of a wait by which the load behind it may come later for one that goes ahead of it."""
-
-
 @dataclass
 class AheadOfWaits:
     """Loads of constants ahead of a wait of their engine for what a step stores, as long as they
-    find their places free and end before that step does, or not much later."""
+    find their places free and end before that step does."""
 
     prices: EngineCycles
     steps: StepTimes
@@ -170,10 +166,9 @@ class AheadOfWaits:
             vacant = clock[last] if last >= 0 else 0.0
             waits = self.waits.get(engine, [])
             for position, (wait, came, end) in enumerate(waits):
-                start = max(came, vacant)
-                pays = start + cycles - end <= LATE * (end - start)
-                if last < wait and pays and use.memory != "shared":  # which others use as well
-                    waits[position] = wait, start + cycles, end
+                ended = max(came, vacant) + cycles
+                if last < wait and ended <= end and use.memory != "shared":  # which others use
+                    waits[position] = wait, ended, end
                     return wait
             begin = max(begin, vacant)
         for item in leaf.items:

@@ -334,11 +334,6 @@ class Traffic:
     """Cycles in which the first constants arrive."""
 
     @property
-    def demand(self) -> Any:
-        """Share of DRAM's time that loads and stores take while they last."""
-        return np.minimum(1.0, self.far["dram"][0] / np.maximum(self.load[0] + self.store[0], 1))
-
-    @property
     def longest(self) -> Any:
         """Cycles of what is busiest."""
         return reduce(

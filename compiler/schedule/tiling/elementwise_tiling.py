@@ -199,5 +199,4 @@ def price_elementwise(problem: TilingProblem, tiles: Sequence[int]) -> TilePrice
         float(space + buffers), float(moved.load[0]),
         float(moved.store[0]), count, count, moved.lead, resting(slots, total, stages),
         flash=float(moved.bytes.get("flash", 0.0)), first=float(moved.load[1]),
-        demand=float(moved.demand),
     )  # fmt: skip

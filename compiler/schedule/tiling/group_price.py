@@ -516,8 +516,7 @@ class _Candidate:
         sizes = enumerate(zip(self.constant_bytes, staying, strict=True))
         stay = frozenset(p for p, (size, stays) in sizes if stays and size)
         arrivals = {p: self._arriving(p, stays=p in stay) for p in sorted(stay | {*pricer.pinned})}
-        rate = arch.dram_bytes_per_cycle if arch.constants == "dram" else math.inf
-        arriving = {p: (n, min(1.0, size / rate / max(1, n))) for p, (n, size) in arrivals.items()}
+        arriving = {p: cycles for p, (cycles, _) in arrivals.items()}
         inputs = tuple(tuple(n for n in la.inputs if n in self.on_chip) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         told = stay if arch.front_end.sync == "tokens" else frozenset[int]()
@@ -530,14 +529,13 @@ class _Candidate:
         moved = {"dram": self.cores.count * total.bytes}
         off_chip = constants + self.cores.count * total.flash
         moved[arch.constants] = moved.get(arch.constants, 0.0) + off_chip
-        load = total.load + sum(cycles for cycles, _ in arrivals.values())
+        load = total.load + sum(arriving.values())
         memory = max(load, total.store, *(moved[far] / arch.far_rates[far] for far in moved))
         busy = max(cycles, memory, total.matrix, total.vector)
         busy += passed_cycles(arch, group, self.schedule.parts)
         rest = timeline.rest(looped=bool(self.schedule.loops))
-        lead, _ = arrivals.get(0, (0.0, 0.0))
-        streams_first = pricer.count == 1 or group.residents.keys() & group.layers[0].inputs
-        if not lead and streams_first:
+        lead = arriving.get(0, 0.0)
+        if not lead:
             share = share_of(0, walked.work[0].sizes[0])
             lead = share.lead if share is not None else 0.0
         everything = sum(moved.values())
@@ -598,7 +596,7 @@ class _Candidate:
 
     def _work(
         self, run: Repeat, moment: TileStep, shares: tuple[TilePrices | None, ...],
-        arriving: Mapping[int, tuple[float, float]],
+        arriving: Mapping[int, float],
     ) -> TileWork:  # fmt: skip
         """What one tile does; it loads what is not there from the tile before."""
         group, walked, cores = self.pricer.group, self.walked, self.cores.count
@@ -622,16 +620,13 @@ class _Candidate:
         for name, moved in both:
             if name not in group.shared:
                 homes[group.home(name, self.pricer.arch)] += float(moved.bytes)
-        taken = cores * homes["dram"] / self.pricer.arch.dram_bytes_per_cycle
         return TileWork(
             shares,
             {name: float(load.cycles) for name, load in loads.items()},
             moves,
             {group.producer_positions[name]: float(s.cycles) for name, s in stores.items()},
             arriving,
-            homes["dram"],
-            homes["flash"],
-            min(1.0, taken / max(1.0, sum(float(moved.cycles) for _, moved in both))),
+            *homes.values(),
         )
 
     def _handing(self, name: str, handed: tuple[int, int, int], moment: TileStep) -> float:

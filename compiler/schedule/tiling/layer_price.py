@@ -235,22 +235,21 @@ class _Candidates:
         arrivals = reduce(np.maximum, (flow.count for flow in loads), 1)
         every, once = moved.load
         every = np.maximum(every, passed_on(problem.slots, flows, matrix))
-        waits, refills = self._held_back(loads, np.maximum(inner, tail))
-        products = matrix + waits, inner + gap
-        stages = ((every, once), products, (vector, tail + once_wide), moved.store)
-        total = pipelined(stages, moved.far.values()) + refills
+        stages = ((every, once), (matrix, inner + gap), (vector, tail + once_wide), moved.store)
+        total = pipelined(stages, moved.far.values())
+        if loads:
+            total = total + self._held_back(loads, np.maximum(inner, tail))
         rest = resting(problem.slots, total, stages)
         return TilePrices(
             total, matrix, vector, moved.longest, moved.bytes["dram"], need, every, moved.store[0],
-            self.tiles, arrivals, moved.lead, rest, gap, moved.bytes.get("flash", 0.0), once, waits,
-            moved.demand, fits,
+            self.tiles, arrivals, moved.lead, rest, gap, moved.bytes.get("flash", 0.0), once, fits,
         )  # fmt: skip
 
-    def _held_back(self, loads: Sequence[RepeatedTransfer], work: Any) -> tuple[Any, Any]:
+    def _held_back(self, loads: Sequence[RepeatedTransfer], work: Any) -> Any:
         """Cycles for which `work` on a tile waits for what the outer of its two loops loads: that
         stands between two loads of the inner loop's tiles, which run ahead by as many tiles as
-        there are slots. And those of own parts that are early, which are so within a sum: each
-        waits for its first piece."""
+        there are slots. Own parts that are early are so within a sum: each waits for its first
+        piece."""
         slots, repeats = self.problem.slots, self.problem.repeats
         late, rows, cols = self.choice.order == 1, self.turns["rows"], self.turns["cols"]
         outer, inner = np.where(late, cols, rows), np.where(late, rows, cols)
@@ -266,7 +265,7 @@ class _Candidates:
         waits = (around > 0) & (ahead > 0) & (inner > slots) & ~self.split
         waiting = np.maximum(ahead + around - slots * work, 0.0)
         refills = (self.tiles - 1) * np.where(self.split, refill, 0.0)
-        return np.where(waits, repeats * (outer - 1) * waiting, 0.0), refills
+        return np.where(waits, repeats * (outer - 1) * waiting, refills)
 
     def _flows(self) -> Iterator[RepeatedTransfer]:
         """What the product and its tail load, and the store of the result."""

@@ -54,10 +54,6 @@ class TilePrices(NamedTuple):
     """Bytes of flash, for all cores."""
     first: Any = 0.0
     """Cycles of the loads before the first tile."""
-    waits: Any = 0.0
-    """Cycles in which work on tiles waits for loads between theirs."""
-    demand: Any = 0.0
-    """Share of DRAM's time that loads and stores take while they last."""
     fits: Any = True
     """Whether every memory but the local one holds its share."""
     loops: Any = None

@@ -17,8 +17,6 @@ from compiler.schedule.tiling.problem import TilePrices
 
 FOLLOWED = 3
 """Tiles of a run that are followed one by one."""
-SPANS = 8
-"""Times in which DRAM is busy that are kept, the last ones."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +30,12 @@ class TileWork:
     """Layer -> cycles of the vector engine for borders and for what is handed on."""
     stores: Mapping[int, float]
     """Layer -> cycles of the store of its result, where the group stores it."""
-    constants: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Layer -> cycles of the load of constants that stay, in the first tile, and the share of
-    DRAM's time that it takes while it lasts."""
+    constants: Mapping[int, float] = field(default_factory=dict)
+    """Layer -> cycles of the load of constants that stay, in the first tile."""
     bytes: float = 0.0
     """That DRAM moves for `loads` and `stores`."""
     flash: float = 0.0
     """The same of flash."""
-    demand: float = 0.0
-    """Share of DRAM's time that `loads` and `stores` take while they last."""
 
 
 @dataclass
@@ -121,8 +116,6 @@ class GroupTimeline:
     """Held tensor -> when its part of this tile was stored."""
     moved: dict[int, float] = field(default_factory=dict)
     """Layer -> when what it hands on was last moved."""
-    taken: list[tuple[float, float]] = field(default_factory=list)
-    """When DRAM is busy with what is loaded and stored, the last of these times, in order."""
 
     def __post_init__(self) -> None:
         self.readers: dict[str, list[int]] = {name: [] for name in self.places}
@@ -182,7 +175,6 @@ class GroupTimeline:
                 times[name] += cycles
         self.starts = {position: start + cycles for position, start in self.starts.items()}
         self.used = {name: [t + cycles for t in times] for name, times in self.used.items()}
-        self.taken = [(begin + cycles, end + cycles) for begin, end in self.taken]
         self.begun += cycles
         self.loaded += cycles
 
@@ -190,23 +182,6 @@ class GroupTimeline:
         start = max(self.free.get(engine, 0.0), earliest)
         self.free[engine] = start + cycles
         return start, start + cycles
-
-    def _move(
-        self, engine: str, earliest: float, cycles: float, demand: float
-    ) -> tuple[float, float]:
-        """A transfer that takes `demand` of DRAM's time, when those before it leave that."""
-        start, end = self._take(engine, earliest, cycles)
-        low, done, left, apart = start, start, demand * cycles, list[tuple[float, float]]()
-        for span in self.taken if left else ():
-            if span[1] < start or span[0] >= done + left:
-                apart.append(span)
-            else:  # what is left of the time between is taken, as is the span
-                left -= max(0.0, span[0] - done)
-                low, done = min(low, span[0]), max(done, span[1])
-        if demand:
-            self.taken = sorted([*apart, (low, done + left)])[-SPANS:]
-        self.free[engine] = max(end, done + left)
-        return start, self.free[engine]
 
     def _run_tiles(self, tiles: Iterable[TileWork | None]) -> None:
         """Each stage with its own tile."""
@@ -217,8 +192,7 @@ class GroupTimeline:
             for name, cycles in work.loads.items():
                 if self.users[name][0] == number:
                     free = max(self._vacant(name), self._roomy(name))
-                    self.loaded = self._move("load", free, cycles, work.demand)[1]
-                    self.ready[name] = self.loaded
+                    self.ready[name] = self.loaded = self._take("load", free, cycles)[1]
             for position in stage:
                 share = work.shares[position]
                 if share is not None:
@@ -265,11 +239,11 @@ class GroupTimeline:
         first = arrived = 0.0
         if position in work.constants:
             free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
-            first = self._move("load", free, *work.constants[position])[1]
+            first = self._take("load", free, work.constants[position])[1]
         if share.load:
             ended = self.ready.get(self.results[position - 1], 0.0)
             free = ended if position in self.waiting else self.begun
-            begin, arrived = self._move("load", free, share.load, share.demand)
+            begin, arrived = self._take("load", free, share.load)
             first = max(first, begin + max(share.first, share.load / arrivals))
         begun = done = max(there, first)
         if share.load and arrivals > self.slots:
@@ -281,7 +255,7 @@ class GroupTimeline:
             # The array fills anew where products have waited, not right behind each other.
             array = self.arrays.get(position, "matrix")
             spared = share.gap if 0 < self.free.get(array, 0.0) >= done else 0.0
-            products = share.matrix - spared + share.waits
+            products = share.matrix - spared
             start, done = self._take(array, done if share.vector else max(done, room), products)
             begun = start
             done = max(done, arrived + products / arrivals)
@@ -301,9 +275,7 @@ class GroupTimeline:
         if position in work.moves:
             self.moved[position] = self._take("vector", done, work.moves[position])[1]
         self.ready[self.results[position]] = done
-        held = work.stores.get(position, 0.0)
-        store = share.store + held
+        store = share.store + work.stores.get(position, 0.0)
         if store:
             begin = done - store * (1 - 1 / pieces) if share.store else done
-            demand = (share.store * share.demand + held * work.demand) / store
-            self.stored[self.results[position]] = self._move("store", begin, store, demand)[1]
+            self.stored[self.results[position]] = self._take("store", begin, store)[1]
