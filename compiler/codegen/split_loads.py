@@ -139,6 +139,8 @@ class AheadOfWaits:
     """Barrier of a step -> when it is expected to be over."""
     waits: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     """Copy engine -> the number of the node of each of its waits, when it begins, and ends."""
+    parts: dict[int, int] = field(default_factory=dict)
+    """Origin -> number of the loop that has parts of its load: what is left ends behind them."""
 
     def apply(self, nodes: Sequence[Node]) -> list[Node]:
         """`nodes` in their new order."""
@@ -148,6 +150,8 @@ class AheadOfWaits:
             if isinstance(node, SegmentedLoop):
                 for engine in {leaf.engine for leaf in node.leaves}:
                     self.free[engine] = max(self.free.get(engine, 0.0), clock[number])
+                parts = (leaf.origin for leaf in node.leaves if leaf.items and not leaf.uses)
+                self.parts |= dict.fromkeys(parts, number)
             elif node.engine in self.prices.arch.copy_:
                 place = self._place(number, node, used, clock)
             found.setdefault(place, []).append(node)
@@ -164,7 +168,7 @@ class AheadOfWaits:
             use = leaf.uses[0]
             (last,) = used.last("", use, [0], [use.high - use.low])
             vacant = clock[last] if last >= 0 else 0.0
-            waits = self.waits.get(engine, [])
+            waits, last = self.waits.get(engine, []), max(last, self.parts.get(leaf.origin, -1))
             for position, (wait, came, end) in enumerate(waits):
                 ended = max(came, vacant) + cycles
                 if last < wait and ended <= end and use.memory != "shared":  # which others use
