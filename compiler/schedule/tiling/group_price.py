@@ -523,7 +523,9 @@ class _Candidate:
         ways = pricer.slots, self._slots(), begins, told, waiting
         arrays_of, stages = dict(enumerate(arrays)), self.schedule.stages
         ahead = self._room_ahead([share.need for share in shares], rooms)
-        timeline = GroupTimeline(inputs, results, *ways, arrays_of, stages, ahead)
+        streams_first = pricer.count == 1 or group.residents.keys() & group.layers[0].inputs
+        come = not streams_first  # else they are the group's `lead`
+        timeline = GroupTimeline(inputs, results, *ways, arrays_of, stages, ahead, come)
         cycles = timeline.run(walked, work)
         constants = sum(moved for _, moved in arrivals.values())
         moved = {"dram": self.cores.count * total.bytes}
@@ -535,7 +537,7 @@ class _Candidate:
         busy += passed_cycles(arch, group, self.schedule.parts)
         rest = timeline.rest(looped=bool(self.schedule.loops))
         lead = arriving.get(0, 0.0)
-        if not lead:
+        if not lead and streams_first:
             share = share_of(0, walked.work[0].sizes[0])
             lead = share.lead if share is not None else 0.0
         everything = sum(moved.values())

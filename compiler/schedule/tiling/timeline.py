@@ -100,6 +100,8 @@ class GroupTimeline:
     stage before; none: all work on one."""
     room_ahead: int = 1 << 20
     """Layers before its first use at which what a tile loads finds room in the tile before."""
+    come: bool = False
+    """Whether the first constants that the group streams have come with the group before."""
     begun: float = 0.0
     """When the layer before started."""
     loaded: float = 0.0
@@ -244,7 +246,8 @@ class GroupTimeline:
             ended = self.ready.get(self.results[position - 1], 0.0)
             free = ended if position in self.waiting else self.begun
             begin, arrived = self._take("load", free, share.load)
-            first = max(first, begin + max(share.first, share.load / arrivals))
+            come = share.lead if self.come and not self.starts else 0.0
+            first = max(first, begin + max(share.first - come, share.load / arrivals))
         begun = done = max(there, first)
         if share.load and arrivals > self.slots:
             # What has no slot yet is loaded while the layer is at work.
