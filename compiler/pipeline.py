@@ -7,7 +7,7 @@ that does not fit; whoever calls it here says what is tried next.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -35,13 +35,12 @@ from compiler.decisions.group_costs import Fit
 from compiler.decisions.instances import Instances, in_instances
 from compiler.decisions.text.apply import Expected, apply_tree
 from compiler.decisions.text.text import TreeError
-from compiler.decisions.text.tree import ScheduleStep, Tree
+from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, TooFewTokens, UnsupportedModel, at_node, on
 from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, open_axes
 from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
-from compiler.memory.load_plan import planned_loads
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
@@ -281,16 +280,13 @@ def follow(
     tree: Tree, network: Network[Layer], ctx: Context,
     expected: Sequence[Expected | None] | None = None, notes: Sequence[str] = (),
 ) -> ScheduledNetwork:  # fmt: skip
-    """The schedule that `tree` says, of which each step is `expected` to take so long; addresses
-    that it does not say follow the loads of all groups."""
+    """The schedule that `tree` says, of which each step is `expected` to take so long."""
     if counts := tree.instances:
         instances = Instances.of(network.graph, network.parts, counts)
         if expected is not None:
             expected = [expected[position] for position, _ in instances.in_order(tree.steps)]
         network, tree = Network(*instances.network, instances=instances), instances.tree(tree)
     steps = apply_tree(tree, network.graph, network.parts, ctx.costs, expected)
-    if not any(isinstance(step, ScheduleStep) and step.buffers for step in tree.steps):
-        steps = place_loads(steps, network.graph, ctx)
     return ctx.scheduled(network, steps, notes)
 
 
@@ -321,35 +317,27 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
         if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
             continue
         try:
-            return ctx.scheduled(network, place_groups(groups, ctx), notes)
+            return ctx.scheduled(network, tuple(place_groups(groups, ctx)), notes)
         except (DoesNotFit, Unwalkable, Unholdable) as why:
             notes.append(f"{what}, because with it {why}")
             for stage in GROUPED[position::-1]:
                 ctx.observe(stage, less.parts)
-    return ctx.scheduled(network, place_groups(made[-1], ctx), notes)
+    return ctx.scheduled(network, tuple(place_groups(made[-1], ctx)), notes)
 
 
-def place_groups(network: Network[Group], ctx: Context) -> tuple[Step, ...]:
+def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
     """Every group tiled, planned and placed, in pieces where it does not fit; these may need of
     what a core keeps another part than the whole did."""
-    found: list[Step] = []
     before: Fit | None = None
     for part in network.parts:
         if isinstance(part, HostNode):
-            found.append(part)
+            yield part
             continue
         origins = (nest.origin for layer in part.layers for nest in layer.nests)
         with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
             fits = place_in_pieces(ctx.costs, part, before)
         before = fits[-1]
-        found += [PlacedGroup(*fit) for fit in fits]
-    return place_loads(tuple(found), network.graph, ctx)
-
-
-def place_loads(steps: tuple[Step, ...], graph: NestGraph, ctx: Context) -> tuple[Step, ...]:
-    """`steps` with what they load where that can begin early, whatever group came before; not of
-    a program for several lengths, on which lives depend."""
-    return steps if graph.registers else planned_loads(steps, ctx.arch, ctx.stages.alloc)
+        yield from (PlacedGroup(*fit) for fit in fits)
 
 
 def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:

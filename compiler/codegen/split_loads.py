@@ -137,10 +137,8 @@ class AheadOfWaits:
     """Copy engine -> when it is expected to have done all so far."""
     ends: dict[str, float] = field(default_factory=dict)
     """Barrier of a step -> when it is expected to be over."""
-    waits: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
-    """Copy engine -> the number of the node of each of its waits, when it begins, and ends."""
-    parts: dict[int, int] = field(default_factory=dict)
-    """Origin -> number of the loop that has parts of its load: what is left ends behind them."""
+    waits: dict[str, tuple[int, float, float]] = field(default_factory=dict)
+    """Copy engine -> number of the node of its last wait, when that begins, and when it ends."""
 
     def apply(self, nodes: Sequence[Node]) -> list[Node]:
         """`nodes` in their new order."""
@@ -149,9 +147,8 @@ class AheadOfWaits:
             place = number
             if isinstance(node, SegmentedLoop):
                 for engine in {leaf.engine for leaf in node.leaves}:
+                    self.waits.pop(engine, None)
                     self.free[engine] = max(self.free.get(engine, 0.0), clock[number])
-                parts = (leaf.origin for leaf in node.leaves if leaf.items and not leaf.uses)
-                self.parts |= dict.fromkeys(parts, number)
             elif node.engine in self.prices.arch.copy_:
                 place = self._place(number, node, used, clock)
             found.setdefault(place, []).append(node)
@@ -168,37 +165,32 @@ class AheadOfWaits:
             use = leaf.uses[0]
             (last,) = used.last("", use, [0], [use.high - use.low])
             vacant = clock[last] if last >= 0 else 0.0
-            waits, last = self.waits.get(engine, []), max(last, self.parts.get(leaf.origin, -1))
-            for position, (wait, came, end) in enumerate(waits):
-                ended = max(came, vacant) + cycles
-                if last < wait and ended <= end and use.memory != "shared":  # which others use
-                    waits[position] = wait, ended, end
-                    return wait
+            wait, came, end = self.waits.get(engine, (-1, 0.0, 0.0))
+            ended = max(came, vacant) + cycles
+            if last < wait and ended <= end and use.memory != "shared":  # which others use as well
+                self.waits[engine] = wait, ended, end
+                return wait
             begin = max(begin, vacant)
         for item in leaf.items:
             if isinstance(item, Await):
                 end = self.ends.get(item.barrier, 0.0)
-                self.waits.setdefault(engine, []).append((number, begin, end))
+                self.waits[engine] = number, begin, end
                 begin = max(begin, end)
         self.free[engine] = begin + cycles
         return number
 
     def _clock(self, nodes: Sequence[Node]) -> list[float]:
-        """When the work of each node is expected to be done, behind all loads before it: the time
-        of a step, or less where its engines have less to do, goes to its nodes by their cycles."""
-        copies, totals = self.prices.arch.copy_, dict[str, float]()
+        """When the work of each node is expected to be done, without waits for loads: the time of a
+        step, or less where its engines have less to do, goes to its nodes by their cycles."""
+        copies, work, totals = self.prices.arch.copy_, list[float](), dict[str, float]()
         names = [self.steps.barrier(node.origin) for node in nodes]
-        works = [self.prices.busy(node) for node in nodes]
-        for name, node, cycles in zip(names, nodes, works, strict=True):
-            moves = isinstance(node, EngineStep) and node.engine in copies
-            totals[name] = totals.get(name, 0.0) + (0.0 if moves else cycles)
-        found, now, loaded = list[float](), 0.0, 0.0
-        for name, node, cycles in zip(names, nodes, works, strict=True):
-            if isinstance(node, SegmentedLoop) or node.engine not in copies:
-                share = min(1.0, self.steps.cycles.get(name, 0.0) / (totals[name] or 1))
-                now = max(now, loaded) + cycles * share
-            elif any(isinstance(item, Copy) and item.src.memory in OFF_CHIP for item in node.items):
-                loaded += cycles
+        for name, node in zip(names, nodes, strict=True):
+            loads = isinstance(node, EngineStep) and node.engine in copies
+            work.append(0.0 if loads else self.prices.busy(node))
+            totals[name] = totals.get(name, 0.0) + work[-1]
+        found, now = list[float](), 0.0
+        for name, own in zip(names, work, strict=True):
+            now += own * min(1.0, self.steps.cycles.get(name, 0.0) / (totals[name] or 1))
             found.append(now)
             self.ends[name] = now
         return found

@@ -1,10 +1,10 @@
-"""One plan of loads for the whole program: what is loaded lies where its load can begin early.
+"""One plan of loads for the whole program: constants lie where their loads can begin early.
 
-Placed group by group, what is loaded finds its bytes free when the group before is at its end, and
-waits for products of groups before that one. Backwards from the last layer, each load gets a latest
-moment; forwards, what it brings moves to bytes that are free from that moment on, or as early as
-any are. Nothing else moves. Beside that, layers may load their weights as a whole where the loads
-can begin in time: the slots of streamed ones hold back all loads behind them.
+Placed group by group, a constant finds its bytes free when the group before is at its end. Yet DRAM
+rests while groups compute, and there is room elsewhere. So layers load their weights as a whole
+where the loads can begin in time: the slots of streamed ones hold back all loads behind them.
+Backwards from the last layer, each load gets a latest moment; forwards, constants move to bytes
+that are free from that moment on, or as early as any are. Nothing else moves.
 """
 
 from __future__ import annotations
@@ -61,11 +61,6 @@ def early_loads(
     last = max((n for n, step in enumerate(steps) if _streams(step)), default=-1)
     if last >= 0 and (tiled := _all_tiles(steps[last], made[:last], arch, alloc)) is not None:
         yield _planned([*made[:last], tiled, *made[last + 1 :]], arch, alloc)[0]
-
-
-def planned_loads(steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers) -> tuple[Step, ...]:
-    """`steps` with what they load where loads can begin early, whatever group came before."""
-    return _planned(steps, arch, alloc)[0] if alloc.ahead else tuple(steps)
 
 
 def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], Fit]) -> list[Step]:
@@ -125,7 +120,7 @@ def _tiles(plan: Plan) -> int:
 
 
 class _Load(NamedTuple):
-    """What one load brings, or one for each tile, and what may lie elsewhere."""
+    """Constants that one load brings, once, and that may lie elsewhere."""
 
     step: int
     buffers: tuple[TileBuffer, ...]
@@ -139,7 +134,7 @@ class _Load(NamedTuple):
 def _planned(
     steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers
 ) -> tuple[tuple[Step, ...], dict[int, bool]]:
-    """Steps with what they load where that can begin early; and those with loads that begin too
+    """Steps with their constants where loads can begin early; and those with loads that begin too
     late, with whether any begins no earlier than the layer that needs it."""
     begins = _moments(steps)
     loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
@@ -209,13 +204,18 @@ def _life(step: PlacedGroup, buffer: TileBuffer, begin: int) -> tuple[int, int]:
 
 
 def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]:
-    """Loads of a step, in order of use."""
+    """Loads of a step that do not depend on its loops, in order of use."""
     if not isinstance(step, PlacedGroup):
         return
-    plan = step.plan
+    plan, tensors = step.plan, step.plan.schedule.group.tensors
     engines = dict(plan.loads) | {n: e for layer in plan.layers for n, e in layer.loads}
-    loaded = (b for b in plan.buffers.values() if b.name in engines and b.key is not None)
-    own = [buffer for buffer in loaded if buffer.address is None]
+    own = [
+        buffer
+        for buffer in plan.buffers.values()
+        if buffer.name in engines and buffer.key is not None and buffer.address is None
+        and tensors[buffer.key[0]].data is not None
+        and not (plan.schedule.loops and buffer.level)
+    ]  # fmt: skip
     rows = {row[0].name: row for row in _rows(step, own, arch)}
     behind = {buffer.name for row in rows.values() for buffer in row[1:]}
     for buffer in sorted(own, key=lambda b: b.first):
@@ -333,8 +333,7 @@ class _Space:
                 address, pitch = places[load.step][buffer.name]
                 places[load.step][buffer.name] = address + by, pitch
             self.spans[own, :2] += by
-            if start < _NEVER:  # else it stays, and shares bytes with others of its step
-                self.spans[own, 2], self.spans[own, 3] = start, load.last
+            self.spans[own, 2], self.spans[own, 3] = start, load.last
             if start > enough:
                 late[load.step] = late.get(load.step, False) or start >= load.first
 

@@ -124,7 +124,7 @@ def schedules(result: CompileResult, inferences: int) -> Iterator[tuple[Step, ..
     if best is not alone:
         with suppress(*NO_PLACE):
             network = place_in_shared_memory(place_activations(Network(graph, best), ctx), ctx)
-            yield _in_a_ring(place_groups(network, ctx), ctx)
+            yield _in_a_ring(tuple(place_groups(network, ctx)), ctx)
 
 
 def _by_itself(step: Step) -> Group | HostNode:

@@ -30,7 +30,7 @@ from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
-from compiler.memory.load_plan import early_loads, planned_loads
+from compiler.memory.load_plan import early_loads
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
@@ -404,8 +404,6 @@ def _judged(
     if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
         return found
     try:
-        if not made.result.program.registers:
-            steps = planned_loads(steps, made.arch, made.options.stages.alloc)
         result = replace(replace_steps(made.result, steps), trials=tried)
     except DoesNotFit:  # more tokens at once than there are
         return found

@@ -74,8 +74,6 @@ def early(
     plan of loads for all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(best_module, "early_versions", lambda made: iter(()))
-        for module in (best_module, pipeline):
-            patch.setattr(module, "planned_loads", lambda steps, *_: steps)
         before = best(prepared(net.model(end), "net"), arch, stages)
     return before, [each.result for each in best_module.early_versions(before)]
 
