@@ -104,9 +104,10 @@ class ChooseInstances(Omittable):
         """Layers in a row that are done equally often, and how often layers can be; nothing where
         all are done once."""
         axes = BatchAxes.of(graph, parts) if self.enabled else None
-        if axes is None or axes.size == 1:
+        layers = [part for part in parts if isinstance(part, Layer)]
+        if axes is None or axes.size == 1 or not layers:
             return [], []
-        layers, chain = [p for p in parts if isinstance(p, Layer)], _divisors(axes.size)
+        chain = _divisors(axes.size)
         on_chip = arch.memories.on_chip()
         sizes = (on_chip[role].size * n for role, n in _copies(arch).items() if role in on_chip)
         room = self.share * sum(sizes)

@@ -346,7 +346,7 @@ def share(matrix: float, load: float, arrivals: float) -> TilePrices:
 def cycles(arrivals: float) -> float:
     """A layer whose weights stream, before one whose constants are loaded as a whole."""
     layers = share(PRODUCTS, STREAM, arrivals), share(BEHIND, 0.0, 1)
-    work = TileWork(layers, {}, {}, {}, {1: (CONSTANTS, 0.0)})
+    work = TileWork(layers, {}, {}, {}, {1: CONSTANTS})
     walked = TileTrace(1, (NONE, NONE))
     timeline = GroupTimeline(((), ("first",)), ("first", "second"), SLOTS)
     return timeline.run(walked, lambda run, moment: work)
@@ -413,30 +413,16 @@ def test_tiles_wait_for_room_and_for_stores() -> None:
     assert end(2, {0: 150.0}, first=2) == 50 + TILES * 200 + 50
 
 
-def test_loads_and_stores_share_dram() -> None:
-    """A store of 80 of all of DRAM's time leaves a load of 50, begun meanwhile, what is behind it;
-    what is begun later takes the time between two that were there before."""
-    timeline = GroupTimeline(((),), ("first",), SLOTS)
-    assert timeline._move("store", 100, 80, 1) == (100, 180)
-    assert timeline._move("load", 120, 50, 1) == (120, 230)
-    assert timeline._move("other", 80, 50, 1) == (80, 260)
-    # Half of DRAM's time is there beside a start-up, or another core's.
-    timeline = GroupTimeline(((),), ("first",), SLOTS)
-    assert [timeline._move(name, 0, 40, 0.5)[1] for name in ("load", "store", "other")] == [
-        40, 40, 60,
-    ]  # fmt: skip
-
-
 def test_a_layer_begins_behind_all_that_its_first_tile_reads() -> None:
-    """Weights of 300 before pieces of 100, of which one is worked on meanwhile; and products that
-    wait for other weights amid their tiles."""
-    layer = share(PRODUCTS, 700.0, 4)._replace(first=400.0)
-    walked = TileTrace(1, (NONE,))
+    """Weights of 300 before pieces of 100, of which one is worked on meanwhile; what came with the
+    group before does not count."""
+    layer = share(PRODUCTS, 700.0, 4)._replace(first=400.0, lead=150.0)
+    walked, work = TileTrace(1, (NONE,)), TileWork((layer,), {}, {}, {})
     ends = [
-        GroupTimeline(((),), ("first",), SLOTS).run(walked, lambda run, moment, w=work: w)
-        for work in (TileWork((each,), {}, {}, {}) for each in (layer, layer._replace(waits=50.0)))
+        GroupTimeline(((),), ("first",), SLOTS, come=come).run(walked, lambda run, moment: work)
+        for come in (False, True)
     ]
-    assert ends == [400 + PRODUCTS, 450 + PRODUCTS]
+    assert ends == [400 + PRODUCTS, 250 + PRODUCTS]
 
 
 @pytest.mark.parametrize(

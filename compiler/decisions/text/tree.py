@@ -103,10 +103,10 @@ class ScheduleStep:
     """Tiles of a streamed buffer that are there at once; None: as many as the compiler takes."""
     buffers: tuple[BufferAddress, ...] = ()
     """All buffers of the step, or none: then the compiler places them."""
-    instances: int = 1
-    """Parts of the batch that it does one at a time, each as far as the steps behind it need it."""
     among: tuple[int, int] | None = None
     """The first core that may take part, and the one behind the last; None: all may."""
+    instances: int = 1
+    """Parts of the batch that it does one at a time, each as far as the steps behind it need it."""
     line: int = field(default=0, compare=False)
 
 
