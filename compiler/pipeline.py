@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -300,10 +299,12 @@ def search_instances(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     def search(graph: NestGraph, parts: tuple[Layer, ...]) -> NetworkDecision:
         return decision_of(graph, search_schedule(Network(graph, parts), own).steps, ())
 
-    with suppress(CompilerError, Unwalkable, Unholdable, TreeError):
-        if found := in_instances(network.graph, network.parts, own.costs, search, whole.cycles):
-            return follow(found.tree, network, own, found.expected)
-    return whole
+    try:
+        found = in_instances(network.graph, network.parts, own.costs, search, whole.cycles)
+        return whole if found is None else follow(found.tree, network, own, found.expected)
+    except (CompilerError, Unwalkable, Unholdable, TreeError) as why:
+        note = f"all of the batch goes through each group, because in instances {why}"
+        return replace(whole, notes=(*whole.notes, note))
 
 
 def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:

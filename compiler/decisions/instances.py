@@ -37,6 +37,14 @@ def _of_one(stage: Stage, nest: Nest) -> Stage:
     return replace(stage, nests=(nest,), stored=stored, kept=kept, alike=None)
 
 
+def _in_order(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """What is done in so many instances, by position, and which of them, in turn: what is done in
+    many goes as far as what is done in few needs it."""
+    most = math.lcm(*counts)
+    turns = ((p, number) for p, count in enumerate(counts) for number in range(count))
+    return sorted(turns, key=lambda turn: ((turn[1] + 1) * most // counts[turn[0]], turn[0]))
+
+
 @dataclass(frozen=True)
 class Instances:
     """A network of which layers are done in instances."""
@@ -85,14 +93,14 @@ class Instances:
         tensors = {n: t for n, t in self.whole.tensors.items() if t.data is not None}
         ports = dict.fromkeys((*self.whole.inputs, *self.whole.outputs))
         tensors |= {name: self.whole.tensors[name] for name in ports}
-        most, order = math.lcm(*self.counts.values()), dict[tuple[int, int], Layer]()
-        stride = 1 + max(layer.index for layer in self.parts)
-        for position, layer in enumerate(self.parts):
-            count = self._count(layer)
-            for number in range(count):
-                end = (number + 1) * most // count
-                order[end, position] = self._layer(layer, number, count, tensors, buffers, stride)
-        layers = tuple(order[key] for key in sorted(order))
+        stride, counts = (
+            1 + max(layer.index for layer in self.parts),
+            [*map(self._count, self.parts)],
+        )
+        layers = tuple(
+            self._layer(self.parts[position], number, counts[position], tensors, buffers, stride)
+            for position, number in _in_order(counts)
+        )
         used = {t.storage.buffer for t in tensors.values()}
         sizes = {
             instance(name, part, count): self.whole.buffers[name] // count
@@ -172,13 +180,8 @@ class Instances:
         return replace(recipe, graph=graph, stages=tuple(ordered))
 
     def in_order(self, steps: Sequence[ScheduleStep | Call]) -> list[tuple[int, int]]:
-        """Steps of the whole network by position, and which instances of them, in turn: what is
-        done in many instances goes as far as what is done in few of them needs it."""
-        counts = [step.instances if isinstance(step, ScheduleStep) else 1 for step in steps]
-        most = math.lcm(*counts)
-        turns = ((p, n, c) for p, c in enumerate(counts) for n in range(c))
-        ordered = sorted(turns, key=lambda turn: ((turn[1] + 1) * most // turn[2], turn[0]))
-        return [(position, number) for position, number, _ in ordered]
+        """Steps of the whole network by position, and which instances of them, in turn."""
+        return _in_order([s.instances if isinstance(s, ScheduleStep) else 1 for s in steps])
 
     def tree(self, tree: Tree) -> Tree:
         """The schedule `tree` of the whole network, whose steps are done in instances, as one of
