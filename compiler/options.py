@@ -12,8 +12,8 @@ from typing import Annotated
 
 import onnx_ir as ir
 
+from compiler.codegen.fill_shared import FillShared
 from compiler.codegen.issue_order.order import OrderInstructions
-from compiler.codegen.loop_loads import FillShared
 from compiler.codegen.multicast import ShareLoads
 from compiler.codegen.split_loads import SplitLoads
 from compiler.frontend.canonicalize.fold_constants import FoldConstants

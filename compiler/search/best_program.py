@@ -22,7 +22,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.codegen.loop_loads import filling_engine
+from compiler.codegen.fill_shared import filling_engine
 from compiler.context import CompileOptions, CompileResult, Observer, unobserved
 from compiler.cost.overlap import copy_rate
 from compiler.decisions.cache import Decisions

@@ -15,8 +15,8 @@ from machines import changed, machine
 from networks import Net, feeds_of
 
 from compiler.api import CompileOptions, compile_model, prepared
+from compiler.codegen.fill_shared import FillShared
 from compiler.codegen.legalize import Names
-from compiler.codegen.loop_loads import FillShared
 from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
 from compiler.codegen.split_loads import SplitLoads, StepTimes
