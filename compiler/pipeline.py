@@ -282,9 +282,8 @@ def follow(
     """The schedule that `tree` says, of which each step is `expected` to take so long."""
     if counts := tree.instances:
         instances = Instances.of(network.graph, network.parts, counts)
-        if expected is not None:
-            expected = [expected[position] for position, _ in instances.in_order(tree.steps)]
-        network, tree = Network(*instances.network, instances=instances), instances.tree(tree)
+        tree, expected = instances.tree(tree, expected)
+        network = Network(*instances.network, instances=instances)
     steps = apply_tree(tree, network.graph, network.parts, ctx.costs, expected)
     return ctx.scheduled(network, steps, notes)
 

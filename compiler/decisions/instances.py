@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 
 from compiler.cost.overlap import in_turn
 from compiler.decisions.cache import NetworkDecision
 from compiler.decisions.group_costs import GroupCosts
+from compiler.decisions.text.apply import Expected
 from compiler.decisions.text.extract import INSTANCE, instance, renamed_step
 from compiler.decisions.text.tree import Call, Home, Part, ScheduleStep, Tree
 from compiler.errors import UnsupportedModel
@@ -27,7 +28,7 @@ from compiler.numerics.recipe import Stage, VerificationPlan
 from compiler.schedule.batch import BatchAxes, InstancedLayers, counts_of, most_often_that_pays
 from compiler.schedule.fusion.dependence import passing
 from compiler.schedule_ir.layer import Layer
-from compiler.tensor_ir.nest import Nest, NestGraph, Storage, Tensor
+from compiler.tensor_ir.nest import Access, Nest, NestGraph, Storage, Tensor
 from simmodel.isa.region import cached_property
 
 
@@ -37,7 +38,7 @@ def _of_one(stage: Stage, nest: Nest) -> Stage:
     return replace(stage, nests=(nest,), stored=stored, kept=kept, alike=None)
 
 
-def _in_order(counts: Sequence[int]) -> list[tuple[int, int]]:
+def _turns(counts: Sequence[int]) -> list[tuple[int, int]]:
     """What is done in so many instances, by position, and which of them, in turn: what is done in
     many goes as far as what is done in few needs it."""
     most = math.lcm(*counts)
@@ -55,8 +56,6 @@ class Instances:
     axes: BatchAxes
     counts: Mapping[str, int]
     """By tensor that a nest makes, how many instances there are."""
-    named: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    """Tensor of an instance -> the whole one, the number of the instance, and their count."""
 
     @classmethod
     def of(cls, graph: NestGraph, parts: Sequence[Part], counts: Mapping[str, int]) -> Instances:
@@ -72,9 +71,8 @@ class Instances:
         wrong = {count for count in by_nest.values() if axes.size % count}
         users: dict[str, set[int]] = {}
         for layer in layers:
-            for name in (*layer.inputs, *(n.tensor for n in layer.nests)):
-                if graph.tensors[name].data is None:
-                    users.setdefault(graph.buffer_of(name), set()).add(found._count(layer))
+            for name in found._values(layer):
+                users.setdefault(graph.buffer_of(name), set()).add(found._count(layer))
         wrong |= {max(each) for each in users.values() if any(max(each) % one for one in each)}
         if wrong:
             raise UnsupportedModel(
@@ -85,71 +83,79 @@ class Instances:
     def _count(self, layer: Layer) -> int:
         return self.counts[layer.nests[-1].tensor]
 
-    @cached_property
-    def network(self) -> tuple[NestGraph, tuple[Layer, ...]]:
-        """Its instances as a network, each behind what it needs: what is done in many instances is
-        as far as what is done in few of them needs it."""
-        buffers = self._buffer_counts()
-        tensors = {n: t for n, t in self.whole.tensors.items() if t.data is not None}
-        ports = dict.fromkeys((*self.whole.inputs, *self.whole.outputs))
-        tensors |= {name: self.whole.tensors[name] for name in ports}
-        stride, counts = (
-            1 + max(layer.index for layer in self.parts),
-            [*map(self._count, self.parts)],
-        )
-        layers = tuple(
-            self._layer(self.parts[position], number, counts[position], tensors, buffers, stride)
-            for position, number in _in_order(counts)
-        )
-        used = {t.storage.buffer for t in tensors.values()}
-        sizes = {
-            instance(name, part, count): self.whole.buffers[name] // count
-            for name, count in buffers.items()
-            for part in range(count)
-        }
-        others = used - sizes.keys()
-        sizes |= {name: size for name, size in self.whole.buffers.items() if name in others}
-        steps = tuple(nest for layer in layers for nest in layer.nests)
-        return replace(self.whole, tensors=tensors, buffers=sizes, steps=steps), layers
+    def _values(self, layer: Layer) -> Iterator[str]:
+        """What a layer reads and makes that is no constant."""
+        names = dict.fromkeys((*layer.inputs, *(nest.tensor for nest in layer.nests)))
+        return (name for name in names if self.whole.tensors[name].data is None)
 
+    @cached_property
+    def _layers(self) -> list[tuple[Layer, int, int]]:
+        """Layers of which number, of how many instances, each behind what it needs."""
+        counts = [self._count(layer) for layer in self.parts]
+        return [(self.parts[place], number, counts[place]) for place, number in _turns(counts)]
+
+    @cached_property
+    def sources(self) -> dict[str, tuple[str, int, int]]:
+        """Tensor of an instance -> the whole one, the number of the instance, and their count."""
+        return {
+            instance(name, number, count): (name, number, count)
+            for layer, number, count in self._layers
+            for name in self._values(layer)
+        }
+
+    @cached_property
     def _buffer_counts(self) -> dict[str, int]:
         """Buffer -> how many there are of it: as many as instances of what sees it least often."""
         ports = (*self.whole.inputs, *self.whole.outputs)
         found = {self.whole.buffer_of(name): 1 for name in ports}
         for layer in self.parts:
             count = self._count(layer)
-            for name in (*layer.inputs, *(n.tensor for n in layer.nests)):
-                if self.whole.tensors[name].data is None:
-                    buffer = self.whole.buffer_of(name)
-                    found[buffer] = min(found.get(buffer, count), count)
+            for buffer in map(self.whole.buffer_of, self._values(layer)):
+                found[buffer] = min(found.get(buffer, count), count)
         return found
 
-    def _layer(
-        self, layer: Layer, number: int, count: int, tensors: dict[str, Tensor],
-        buffers: Mapping[str, int], stride: int,
-    ) -> Layer:  # fmt: skip
-        """An instance of a layer, whose tensors are added to those that there are."""
-        names: dict[str, str] = {}
-        for name in dict.fromkeys((*layer.inputs, *(n.tensor for n in layer.nests))):
-            whole = self.whole.tensors[name]
-            if whole.data is not None:
-                continue
-            part = self._tensor(whole, number, count, buffers[whole.storage.buffer])
-            names[name], self.named[part.name] = part.name, (name, number, count)
-            tensors.setdefault(part.name, part)
-        nests = tuple(self._nest(nest, number, count, names) for nest in layer.nests)
-        index = layer.index + number * stride
+    @cached_property
+    def network(self) -> tuple[NestGraph, tuple[Layer, ...]]:
+        """Its instances as a network: what is done in many instances is as far as what is done in
+        few of them needs it."""
+        whole, counts = self.whole, self._buffer_counts
+        ports = dict.fromkeys((*whole.inputs, *whole.outputs))
+        tensors = {n: t for n, t in whole.tensors.items() if t.data is not None}
+        tensors |= {name: whole.tensors[name] for name in ports}
+        for name, (source, number, count) in self.sources.items():
+            buffers = counts[whole.buffer_of(source)]
+            tensors[name] = self._tensor(whole.tensors[source], number, count, buffers)
+        layers = tuple(self._layer(*each, tensors) for each in self._layers)
+        sizes = {
+            instance(name, part, count): whole.buffers[name] // count
+            for name, count in counts.items()
+            for part in range(count)
+        }
+        others = {t.storage.buffer for t in tensors.values()} - sizes.keys()
+        sizes |= {name: size for name, size in whole.buffers.items() if name in others}
+        steps = tuple(nest for layer in layers for nest in layer.nests)
+        return replace(whole, tensors=tensors, buffers=sizes, steps=steps), layers
+
+    def _layer(self, layer: Layer, number: int, count: int, tensors: dict[str, Tensor]) -> Layer:
+        """An instance of a layer, with a number that no other layer has."""
+        nests = tuple(self._nest(nest, number, count) for nest in layer.nests)
+        index = layer.index + number * (1 + max(each.index for each in self.parts))
         return replace(layer, index=index, nests=nests, tensors=tensors)
 
-    def _nest(self, nest: Nest, number: int, count: int, names: Mapping[str, str]) -> Nest:
+    def _nest(self, nest: Nest, number: int, count: int) -> Nest:
         if count == 1:
-            return replace(nest, tensor=names[nest.tensor])
-        loop, dims = self.axes.loops[nest.tensor], list(nest.dims)
+            return nest
+
+        def own(access: Access) -> Access:
+            name, constant = access.tensor, self.whole.tensors[access.tensor].data is not None
+            return access if constant else replace(access, tensor=instance(name, number, count))
+
+        loop, dims = self.axes.axes[nest.tensor], list(nest.dims)
         dims[loop] = replace(dims[loop], extent=dims[loop].extent // count)
-        reads = (replace(a, tensor=names.get(a.tensor, a.tensor)) for a in nest.reads)
         composite = nest.composite and instance(nest.composite, number, count)
-        made = replace(nest, tensor=names[nest.tensor], dims=tuple(dims), composite=composite)
-        return made.with_reads(reads)
+        name = instance(nest.tensor, number, count)
+        made = replace(nest, tensor=name, dims=tuple(dims), composite=composite)
+        return made.with_reads(map(own, nest.reads))
 
     def _tensor(self, whole: Tensor, number: int, count: int, buffers: int) -> Tensor:
         """What an instance has of a tensor, of whose buffer there are so many."""
@@ -169,26 +175,26 @@ class Instances:
         the whole ones: all instances of an operator, then all of the next, so that each value of
         the model is complete before others read it."""
         tensors = dict(self.whole.tensors)
-        for name, (whole, number, count) in self.named.items():
+        for name, (whole, number, count) in self.sources.items():
             tensors[name] = self._tensor(self.whole.tensors[whole], number, count, 1)
         stages: dict[str, list[Stage]] = {}
         for stage in recipe.stages:
             for nest in stage.nests:
-                whole, *_ = self.named[nest.tensor]
+                whole, *_ = self.sources[nest.tensor]
                 stages.setdefault(whole, []).append(_of_one(stage, nest))
         graph, ordered = replace(self.whole, tensors=tensors), chain.from_iterable(stages.values())
         return replace(recipe, graph=graph, stages=tuple(ordered))
 
-    def in_order(self, steps: Sequence[ScheduleStep | Call]) -> list[tuple[int, int]]:
-        """Steps of the whole network by position, and which instances of them, in turn."""
-        return _in_order([s.instances if isinstance(s, ScheduleStep) else 1 for s in steps])
-
-    def tree(self, tree: Tree) -> Tree:
+    def tree(
+        self, tree: Tree, expected: Sequence[Expected | None] | None
+    ) -> tuple[Tree, Sequence[Expected | None] | None]:
         """The schedule `tree` of the whole network, whose steps are done in instances, as one of
-        `network`."""
-        steps = (self._step(tree.steps[at], number) for at, number in self.in_order(tree.steps))
+        `network`; with what is `expected` of each of its steps."""
+        turns = _turns([s.instances if isinstance(s, ScheduleStep) else 1 for s in tree.steps])
+        steps = tuple(self._step(tree.steps[place], number) for place, number in turns)
         homes = tuple(each for home in tree.homes for each in self._home_in_instances(home))
-        return replace(tree, steps=tuple(steps), homes=homes)
+        known = None if expected is None else [expected[place] for place, _ in turns]
+        return replace(tree, steps=steps, homes=homes), known
 
     def first(self, begin: int, end: int) -> tuple[NestGraph, tuple[Layer, ...]]:
         """The first instance of the layers from `begin` to before `end`, of which there are equally
@@ -196,23 +202,17 @@ class Instances:
         count, (graph, layers) = self._count(self.parts[begin]), self.network
         made = [instance(p.nests[-1].tensor, 0, count) for p in self.parts[begin:end]]
         by_name = {layer.nests[-1].tensor: layer for layer in layers}
-        seen = self.named.keys()
-        ports = (
-            tuple(each for name in names if (each := instance(name, 0, count)) in seen)
+        inputs, outputs = (
+            tuple(each for name in names if (each := instance(name, 0, count)) in self.sources)
             for names in passing(self.whole, self.parts, begin, end)
         )
-        inputs, outputs = ports
         return replace(graph, inputs=inputs, outputs=outputs), tuple(by_name[n] for n in made)
-
-    @cached_property
-    def _by_nest(self) -> dict[str, Layer]:
-        return {nest.tensor: layer for layer in self.parts for nest in layer.nests}
 
     def _step(self, step: ScheduleStep | Call, number: int) -> ScheduleStep | Call:
         if isinstance(step, Call) or step.instances == 1:
             return step
-        count = step.instances
-        layers = [self._by_nest[work.nests[0]] for work in step.layers]
+        made = {work.nests[0] for work in step.layers}
+        layers = [p for p in self.parts if any(nest.tensor in made for nest in p.nests)]
         seen = {n for layer in layers for n in (*layer.inputs, *(n.tensor for n in layer.nests))}
 
         def own_name(name: str) -> str:
@@ -220,16 +220,14 @@ class Instances:
             tensor = max(filter(name.startswith, seen), key=len)
             if self.whole.tensors[tensor].data is not None:
                 return name
-            return instance(tensor, number, count) + name.removeprefix(tensor)
+            return instance(tensor, number, step.instances) + name.removeprefix(tensor)
 
         return renamed_step(replace(step, instances=1), own_name)
 
     def _home_in_instances(self, home: Home) -> Iterator[Home]:
         """What stays on chip in each instance; constants and whole tensors once."""
-        if home.memory == "shared":
-            count = self._buffer_counts().get(home.tensor, 1)
-        else:
-            count = self.counts.get(home.tensor, 1)
+        counts = self._buffer_counts if home.memory == "shared" else self.counts
+        count = counts.get(home.tensor, 1)
         for number in range(count):
             yield replace(home, tensor=instance(home.tensor, number, count))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 
 from compiler.passes import Omittable, Share
 from compiler.schedule.fusion.dependence import Part
@@ -27,21 +27,17 @@ class BatchAxes:
     which each operator walks by one loop of its results and all that it reads in step."""
 
     axes: Mapping[str, int]
-    """By tensor."""
-    loops: Mapping[str, int]
-    """By the tensor that a nest makes."""
+    """By tensor; of one that a nest makes, also the nest's loop."""
     size: int
     """Parts into which all of them can be cut."""
 
     @classmethod
     def of(cls, graph: NestGraph, parts: Iterable[Part]) -> BatchAxes | None:
         """None where there is no such axis."""
-        axes: dict[str, int] = {}
-        loops: dict[str, int] = {}
-        size = 0
-        nests = [n for p in parts if isinstance(p, Layer) for n in p.nests]
         if graph.registers or any(isinstance(part, HostNode) for part in parts):
             return None
+        axes, size = dict[str, int](), 0
+        nests = [n for p in parts if isinstance(p, Layer) for n in p.nests]
         names = {*graph.inputs, *graph.outputs}
         names |= {name for nest in nests for name in (nest.tensor, *_read(nest, graph))}
         for name in sorted(names):
@@ -50,13 +46,13 @@ class BatchAxes:
                 return None
             axes[name], size = axis, math.gcd(size, graph.tensors[name].shape[axis])
         for nest in nests:
-            loop = loops[nest.tensor] = axes[nest.tensor]
+            loop = axes[nest.tensor]
             if not all(_in_step(a, axes.get(a.tensor), loop) for a in nest.reads):
                 return None
             extents = {graph.tensors[n].shape[axes[n]] for n in _read(nest, graph)}
             if extents - {nest.dims[loop].extent}:
                 return None
-        return cls(axes, loops, size)
+        return cls(axes, size)
 
 
 def _read(nest: Nest, graph: NestGraph) -> list[str]:
@@ -107,17 +103,18 @@ class ChooseInstances(Omittable):
         layers = [part for part in parts if isinstance(part, Layer)]
         if axes is None or axes.size == 1 or not layers:
             return [], []
-        chain = _divisors(axes.size)
-        on_chip = arch.memories.on_chip()
-        sizes = (on_chip[role].size * n for role, n in _copies(arch).items() if role in on_chip)
-        room = self.share * sum(sizes)
-        found, least = list[InstancedLayers](), 1
-        for begin, end in reversed(_uncrossed_stretches(graph, layers)):
-            most = max(_bytes(layer) for layer in layers[begin:end])
-            fitting = (count for count in chain if most <= room * count)
-            least = max(least, next(fitting, axes.size))
-            found.insert(0, InstancedLayers(begin, end, least))
-        return (_merged(found), chain) if least > 1 else ([], [])
+        counts, on_chip = _divisors(axes.size), arch.memories.on_chip()
+        roles = [role for role in ("local", "shared") if role in on_chip]
+        room = self.share * sum(on_chip[role].size * arch.instances(role) for role in roles)
+
+        def fewest(begin: int, end: int) -> int:
+            most = max(map(_bytes, layers[begin:end]))
+            return next((count for count in counts if most <= room * count), axes.size)
+
+        stretches = _uncrossed_stretches(graph, layers)
+        least = [*accumulate((fewest(*each) for each in reversed(stretches)), max)][::-1]
+        found = (InstancedLayers(*each, n) for each, n in zip(stretches, least, strict=True))
+        return (_merged(found), counts) if least[0] > 1 else ([], [])
 
 
 @dataclass(frozen=True)
@@ -156,28 +153,18 @@ def most_often_that_pays(
 
 
 def _merged(segments: Iterable[InstancedLayers]) -> list[InstancedLayers]:
-    found: list[InstancedLayers] = []
-    for segment in segments:
-        if found and found[-1].count == segment.count:
-            segment = replace(segment, begin=found.pop().begin)
-        found.append(segment)
-    return found
+    """Neighbours that are done equally often as one segment."""
+    groups = (list(own) for _, own in groupby(segments, key=lambda segment: segment.count))
+    return [replace(own[0], end=own[-1].end) for own in groups]
 
 
 def _divisors(size: int) -> list[int]:
-    """Of `size`, each of the next."""
+    """Of `size`, each a divisor of the next."""
     found = [1]
     for factor in range(2, size + 1):
         while size % (found[-1] * factor) == 0:
             found.append(found[-1] * factor)
     return found
-
-
-def _copies(arch: Arch) -> dict[str, int]:
-    """How many there are of memories for what passes between layers."""
-    shared = arch.memories.shared
-    per_cluster = shared is not None and shared.level == "cluster"
-    return {"local": arch.core_count, "shared": arch.clusters if per_cluster else 1}
 
 
 def _bytes(layer: Layer) -> int:
