@@ -182,7 +182,7 @@ def trace_bytes(trace: Trace, program: Program, arch: Arch) -> bytes:
     """The run as a Perfetto trace, not compressed; ValueError as `write_trace`."""
     spans = spans_of(trace)
     tokens = tokens_of(program, spans)
-    document = _Document(trace, program, arch)
+    document = _PerfettoTrace(trace, program, arch)
     # Every span by itself, or stretches of at most about `SLICES`.
     merged, pause = merge(spans, 0), max(1.0, trace.cycles / _FINEST)
     while len(merged.first) > SLICES and pause <= trace.cycles:
@@ -236,7 +236,7 @@ class _Packets:
         return {"name_iid": self.number(_ARGUMENTS, name), "uint_value": value}
 
 
-class _Document:
+class _PerfettoTrace:
     """A trace that is being written, with the tracks it has so far."""
 
     def __init__(self, trace: Trace, program: Program, arch: Arch) -> None:

@@ -152,7 +152,7 @@ class Machines(FrozenModel):
     """Values that belong together; each case is a machine, for each combination of the sweep."""
 
 
-class Network(FrozenModel):
+class StudyNetwork(FrozenModel):
     """A network with what holds for it alone."""
 
     model: str
@@ -184,7 +184,7 @@ class StudyFile(FrozenModel):
     description: str = ""
     archs: Several[str | Machines]
     """Files, patterns and shipped names, or families with sweeps."""
-    models: Several[str | Network]
+    models: Several[str | StudyNetwork]
     batches: Several[PositiveInt] = ()
     """Samples in one inference; default: what each model's file fixes, else 1."""
     dtypes: Several[ElementType] | None = None
@@ -244,7 +244,7 @@ class _Rest(StudyFile):
     """A study file less what is wrong with it, so that machines and networks may be gone."""
 
     archs: Several[str | Machines] = ()
-    models: Several[str | Network] = ()
+    models: Several[str | StudyNetwork] = ()
 
 
 def read_study(path: Path, shown: str) -> tuple[StudyFile | None, Table | None, list[Mistake]]:

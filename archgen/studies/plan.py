@@ -26,7 +26,7 @@ from archgen.schema.tree import ListNode, Mistake, Node, ScalarNode, Table
 from archgen.schema.tree import Path as TreePath
 from archgen.studies import design as designs
 from archgen.studies.design import Design, StudyError, Workload
-from archgen.studies.file import Compiler, Machines, Network, StudyFile, checked, read_study
+from archgen.studies.file import Compiler, Machines, StudyFile, StudyNetwork, checked, read_study
 
 MOST = 20_000
 """Machines of one entry: more would be a day of runs, and minutes before the first of them."""
@@ -265,10 +265,10 @@ class StudyResolver:
         return ()
 
     def _workloads(
-        self, entry: str | Network, file: StudyFile, path: TreePath
+        self, entry: str | StudyNetwork, file: StudyFile, path: TreePath
     ) -> Iterator[Workload]:
         """A network at each combination of its sizes."""
-        network = Network(model=entry) if isinstance(entry, str) else entry
+        network = StudyNetwork(model=entry) if isinstance(entry, str) else entry
         given = network.calibration or file.calibration
         asked = {**file.dims, **network.dims}
         for shape in shapes({name: extents(own, ranges=True) for name, own in asked.items()}):

@@ -66,14 +66,14 @@ class NetworkDecision:
 
 
 @dataclass(frozen=True)
-class _Document:
+class _StoredDecision:
     """A decision, and the fields that were read for it."""
 
     fields: tuple[Field, ...]
     decision: NetworkDecision
 
 
-_DOCUMENTS = TypeAdapter(_Document)
+_STORED = TypeAdapter(_StoredDecision)
 
 
 def decision_of(graph: NestGraph, steps: Sequence[Step], notes: Sequence[str]) -> NetworkDecision:
@@ -155,7 +155,7 @@ class Decisions:
             self.kept.popitem(last=False)
         if self.shelf is not None:
             # Over several lines, as sealed files are.
-            content = _DOCUMENTS.dump_json(_Document(fields, decision), indent=1)
+            content = _STORED.dump_json(_StoredDecision(fields, decision), indent=1)
             self.shelf.put(name, content.decode())
 
     def _starts(self, key: str) -> Iterator[str]:
@@ -175,7 +175,7 @@ class Decisions:
         if text is None:
             return None
         try:
-            found = _DOCUMENTS.validate_json(text)
+            found = _STORED.validate_json(text)
         except ValueError:  # another version has written it
             return None
         self.fields[name.rpartition(".")[0]] = found.fields

@@ -257,13 +257,13 @@ class _Division:
     def _distinguishing_step(self) -> int:
         """Distance below the maximum at which windows distinguish most offsets; 0: none does."""
 
-        def told(step: int) -> int:
+        def distinguished(step: int) -> int:
             seen = [
                 self._windows(behind, step * self._factor) for behind in self._possible_edge_offsets
             ]
             return len(seen) - max(map(seen.count, seen), default=0)
 
-        return max(range(self._far + 1), key=told)
+        return max(range(self._far + 1), key=distinguished)
 
     def _less(self, point: Point) -> int:
         return below(self.of.terms, self.lengths, values_at_point(self.lengths, point))

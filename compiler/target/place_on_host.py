@@ -58,11 +58,11 @@ class PlaceOnHost:
                 reasons[step.tensor] = reason
         once = cache(fallback)
 
-        def placed(reasons: Mapping[str, str]) -> NestGraph:
+        def with_host_calls(reasons: Mapping[str, str]) -> NestGraph:
             return self._move_to_host(graph, arch, once, refusal, reasons)
 
-        more = beside_calls(graph, arch, placed, reasons) if self.allowed else {}
-        return _laid_out(placed({**reasons, **more}), arch)
+        more = beside_calls(graph, arch, with_host_calls, reasons) if self.allowed else {}
+        return _laid_out(with_host_calls({**reasons, **more}), arch)
 
     def _move_to_host(
         self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,

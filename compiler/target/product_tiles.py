@@ -110,7 +110,7 @@ class VectorProducts:
     """Engines that do as much at the same time."""
 
     @cached_property
-    def found(self) -> Roles:
+    def roles(self) -> Roles:
         """What its loops are for."""
         return roles(self.nest)
 
@@ -126,14 +126,14 @@ class VectorProducts:
         n, pixels = choice.n, choice.pixels
         rows = self._rows_per_instruction(choice)
         by_column = self._lane_cycles(choice, n, rows, pixels / rows)
-        if self.found.x is None:
+        if self.roles.x is None:
             return by_column
         lanes = self.arch.vector.elements(self._item)
         idle, other = (np.ceil(e / lanes) / e for e in (n, choice.x))
         result = self.tensors[self.nest.tensor]
         order = order_of(result.shape, result.storage.strides)
-        col = self.found.col
-        nearer = col is None or order.index(self.found.x) > order.index(col)
+        col = self.roles.col
+        nearer = col is None or order.index(self.roles.x) > order.index(col)
         by_row = (other < idle) | (nearer & (other == idle) & np.greater(choice.x, 1))
         if not np.any(by_row):
             return by_column
@@ -147,11 +147,11 @@ class VectorProducts:
 
     @property
     def _taps(self) -> list[int]:
-        return [self.nest.dims[tap.dim].extent for tap in self.found.taps]
+        return [self.nest.dims[tap.dim].extent for tap in self.roles.taps]
 
     def _rows_per_instruction(self, choice: TileSizes) -> Any:
         """Pixels that an instruction walks: without windows all lie behind each other."""
-        strided = any(tap.stride > 1 for tap in self.found.taps)
+        strided = any(tap.stride > 1 for tap in self.roles.taps)
         if math.prod(self._taps) == 1 and not strided:
             return choice.pixels
         return np.maximum(np.maximum(choice.x, choice.y), choice.b)
@@ -160,9 +160,9 @@ class VectorProducts:
         """Positions of the reduction that lie side by side in both operands."""
         taps = self._taps
         order = order_of(self.source.shape, self.source.storage.strides)
-        k, index = self.found.k, self.nest.operands[0].index
+        k, index = self.roles.k, self.nest.operands[0].index
         near = k is not None and bool(order) and bool(index[order[-1]].coefficient(k))
-        if near and taps and self.found.taps[-1].dilation == 1:
+        if near and taps and self.roles.taps[-1].dilation == 1:
             return choice.k * taps[-1]
         return np.maximum(choice.k, max(taps, default=1))
 

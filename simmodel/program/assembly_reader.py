@@ -97,7 +97,7 @@ class AssemblyLine:
         return self._tokens[self.at]
 
     @property
-    def kind(self) -> str:
+    def token_kind(self) -> str:
         """What the next token is: a name, number, string or mark, or the end."""
         return _KINDS.get(self._tokens[self.at][:1], "mark")
 
@@ -137,7 +137,7 @@ class AssemblyLine:
 
     def name(self, expected: str) -> str:
         """A bare or quoted name."""
-        return self.string(expected) if self.kind == "string" else self.take("name", expected)
+        return self.string(expected) if self.token_kind == "string" else self.take("name", expected)
 
     def string(self, expected: str) -> str:
         try:
@@ -185,9 +185,9 @@ def value(line: AssemblyLine, depth: int = 0) -> Any:
     """Number, name, string, operand, or a list of values in parentheses, inside of `depth`."""
     if depth < DEPTH and line.accept("("):
         return line.items(")", lambda inner: value(inner, depth + 1))
-    if line.kind == "string":
+    if line.token_kind == "string":
         return line.string("a string")
-    if line.kind == "name":
+    if line.token_kind == "name":
         if line.followed_by("["):
             return _parse_operand(line)
         word = line.take("name", "a value")
@@ -252,7 +252,7 @@ def _linear(line: AssemblyLine, ends: str, rings: bool = False) -> tuple[int, Te
         sign = -1 if line.accept("-") else 1
         if rings and ring is None and line.next == "ring" and line.followed_by("("):
             ring = _ring(line)
-        elif line.kind in ("name", "string"):
+        elif line.token_kind in ("name", "string"):
             terms.append((line.name("a loop variable"), sign))
         else:
             number = sign * line.integer("a number, a loop variable or a ring")
@@ -289,7 +289,7 @@ def _needed(cls: Any) -> tuple[str, ...]:
 def _fields(line: AssemblyLine, cls: Any, stop: tuple[str, ...] = ()) -> dict[str, Any]:
     """`name=value` pairs for fields of `cls`."""
     kinds, found = fields_of(cls), dict[str, Any]()
-    while line.kind == "name" and line.next not in stop:
+    while line.token_kind == "name" and line.next not in stop:
         field = line.next
         if field not in kinds or field in found or field in APART:
             raise line.error(f"another field of {cls.__name__}")

@@ -64,7 +64,7 @@ class Loadable:
         return hashlib.sha256(self.machine.encode()).hexdigest()
 
 
-class _Document(BaseModel):
+class _LoadableDocument(BaseModel):
     """The JSON document of a file."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -98,7 +98,7 @@ def write_to(file: BinaryIO, loadable: Loadable) -> None:
     for name, array in arrays.items():
         start = end + -end % ALIGNMENT
         places[name], end = (NAMES[np.dtype(array.dtype)], array.shape, start), start + array.nbytes
-    document = _Document(
+    document = _LoadableDocument(
         maker=loadable.maker, machine=loadable.machine, states=loadable.states,
         ports=loadable.ports, constants=places, program=text,
     ).model_dump_json().encode()  # fmt: skip
@@ -146,7 +146,7 @@ def from_bytes(data: bytes) -> Loadable:
     """
     text, begin = unpacked(data)
     try:
-        found = _Document.model_validate_json(text)
+        found = _LoadableDocument.model_validate_json(text)
         rest = np.frombuffer(data, np.uint8)[begin:]
         arrays = {name: _array(rest, name, *place) for name, place in found.constants.items()}
         program = parse_program(found.program, arrays)

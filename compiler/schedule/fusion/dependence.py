@@ -143,20 +143,20 @@ class Dependences(Ties):
         """Disjoint `groups` that cover all parts, in an order in which they can run, as parts."""
         home = {part: 1 << index for index, mask in enumerate(groups) for part in members(mask)}
 
-        def homes(mask: int) -> int:
+        def groups_with(mask: int) -> int:
             return union(home[part] for part in members(mask))
 
         needs = [union(self.before[i] for i in members(mask)) & ~mask for mask in groups]
         results = (
             tuple(
-                (size, homes(readers & ~mask))
+                (size, groups_with(readers & ~mask))
                 for i in members(mask)
                 for size, readers in self.results[i]
                 if readers & ~mask
             )
             for mask in groups
         )
-        return Ties(before=tuple(homes(need) for need in needs), results=tuple(results))
+        return Ties(before=tuple(map(groups_with, needs)), results=tuple(results))
 
     def legal(self, mask: int) -> bool:
         """Whether `mask` may keep on chip what passes between its parts.

@@ -54,7 +54,7 @@ def cheapest(
 
 def choices(problem: TilingProblem) -> TileSizes:
     """All combinations of sizes; pixels are cut within single rows, rows within one of a batch."""
-    found, matrix = problem.found, problem.arch.matrix
+    found, matrix = problem.roles, problem.arch.matrix
     deep = matrix.depth if matrix.kind == "cube" else matrix.rows
     extents = tuple(map(problem.extent, (found.b, found.y, found.x, found.col, found.k)))
     wide = columns_of(problem.layer.binding.engine, problem.arch)

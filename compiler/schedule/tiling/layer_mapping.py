@@ -132,7 +132,7 @@ class MappingCache:
         if not layer.product:
             pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
             return price_elementwise(problem, pieces).of_core(loops, self.cores.count)
-        found, dims = problem.found, [loop.dim for loop in loops]
+        found, dims = problem.roles, [loop.dim for loop in loops]
         extents = ((dim, problem.extent(dim)) for dim in problem.dims)
         cut = [n if dim is None else min(tiles.get(dim, n), n) for dim, n in extents]
         rows = [dims.index(dim) for dim in problem.dims[:3] if dim in dims]

@@ -122,7 +122,7 @@ class _Candidates:
 
     def __init__(self, problem: TilingProblem, choice: TileSizes) -> None:
         self.problem, self.choice, self.arch = problem, choice, problem.arch
-        self.layer, self.head, self.found = problem.layer, problem.layer.head, problem.found
+        self.layer, self.head, self.roles = problem.layer, problem.layer.head, problem.roles
         pairs = zip(problem.dims, choice.sizes, strict=False)
         b, y, x, cols, k, kernel = (-(-problem.extent(dim) // size) for dim, size in pairs)
         self.turns = {"lead": problem.repeats, "rows": b * y * x, "cols": cols, "deep": k * kernel}
@@ -186,7 +186,7 @@ class _Candidates:
     @cached_property
     def source_elements(self) -> Any:
         """Of the left operand in a tile."""
-        problem, choice, found = self.problem, self.choice, self.found
+        problem, choice, found = self.problem, self.choice, self.roles
         window = problem.covered(choice.y, found.y) * problem.covered(choice.x, found.x)
         return choice.b * window * choice.k
 
@@ -213,7 +213,7 @@ class _Candidates:
         if bias is None or not started(self.head, self.layer.tensors):
             return 0, 0.0
         once = self._loaded_before_loops(bias) | (bias not in problem.others)
-        columns = np.where(once, problem.extent(self.found.col), columns)
+        columns = np.where(once, problem.extent(self.roles.col), columns)
         columns = columns * pixels_together(self.head)
         slots = np.where(once | (self.turns["cols"] == 1), 1, problem.slots)
         times = np.where(once, 1, self._operand_loads(("cols",), "rows")[0])
@@ -287,7 +287,7 @@ class _Candidates:
             yield RepeatedTransfer(way, count, self._transfer(right, way), constant)
         for access in problem.others:
             # Whether tiles of other rows need other parts of it.
-            rows = (d for d in range(self.head.rank) if d != self.found.col)
+            rows = (d for d in range(self.head.rank) if d != self.roles.col)
             follows = any(access.uses(d) and np.all(problem.box[d] > 1) for d in rows)
             before = self._loaded_before_loops(access)
             around = ~before & (follows | ((self.choice.order == 0) & (self.turns["cols"] > 1)))
@@ -425,7 +425,7 @@ class _Candidates:
 
     def _streamed(self) -> Any:
         """Cycles of one tile's operands between the matrix engine and memories on chip."""
-        problem, choice, matrix, found = self.problem, self.choice, self.arch.matrix, self.found
+        problem, choice, matrix, found = self.problem, self.choice, self.arch.matrix, self.roles
         if matrix.granularity == "tile":
             return 0.0
         item, size = size_of(problem.source.dtype), size_of(self.layer.result.dtype)
@@ -485,7 +485,7 @@ class _Candidates:
     def _as_taken(self, choice: TileSizes) -> tuple[TileSizes, dict[int, Any]]:
         """The sizes of a tile as the array takes it, and kernel positions by their loop."""
         sizes = [self._size(dim) for dim in range(len(self.head.dims))]
-        found = self.found
+        found = self.roles
         for dim, size in zip((found.x, found.col), (choice.x, choice.n), strict=True):
             if dim is not None:
                 sizes[dim] = size
@@ -501,7 +501,7 @@ class _Candidates:
         if limit is None:
             return choice.b * whole_tiles(kind, choice.y, choice.x), 1
         # Lines lie one behind the other in buffers of whole lines, where no window needs a border.
-        line = (self.problem.taps == 1) & (cut.x == self.problem.extent(self.found.x))
+        line = (self.problem.taps == 1) & (cut.x == self.problem.extent(self.roles.x))
         apart, together = (choice.b, choice.y, choice.x), (1, 1, choice.pixels)
         shape = np.shape(choice.pixels)
         extents = (np.where(line, one, many) for one, many in zip(together, apart, strict=True))
@@ -515,7 +515,7 @@ class _Candidates:
         """Of the kernel positions by loop, those in one reduction, because they lie side by side in
         both operands."""
         problem, source, matrix = self.problem, self.problem.source, self.arch.matrix
-        tap, k, depth = problem.joined_tap, self.found.k, self.choice.k
+        tap, k, depth = problem.joined_tap, self.roles.k, self.choice.k
         if problem.rate_type in WINOGRAD or tap is None or k is None or problem.weight.data is None:
             return 1
         last = axis_of(self.head.operands[0], k)

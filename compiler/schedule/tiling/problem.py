@@ -132,7 +132,7 @@ class TilingProblem:
         )
 
     @cached_property
-    def found(self) -> Roles:
+    def roles(self) -> Roles:
         """What the loops of the product are for."""
         return roles(self.layer.head)
 
@@ -191,7 +191,7 @@ class TilingProblem:
     @cached_property
     def dims(self) -> tuple[int | None, ...]:
         """The loops that a choice cuts, in the order of its sizes."""
-        found = self.found
+        found = self.roles
         return found.b, found.y, found.x, found.col, found.k, self.rows
 
     @property
@@ -222,7 +222,7 @@ class TilingProblem:
     @cached_property
     def _unwalked(self) -> tuple[int, ...]:
         """Output dims that no size of a tile is for."""
-        found = self.found
+        found = self.roles
         walked = found.b, found.y, found.x, found.col
         return tuple(d for d in range(self.layer.head.rank) if d not in walked)
 
@@ -257,7 +257,7 @@ class TilingProblem:
     @cached_property
     def taps(self) -> int:
         """Kernel positions."""
-        return math.prod(self.layer.head.dims[tap.dim].extent for tap in self.found.taps)
+        return math.prod(self.layer.head.dims[tap.dim].extent for tap in self.roles.taps)
 
     @cached_property
     def rows(self) -> int | None:
@@ -268,7 +268,7 @@ class TilingProblem:
         if loop is None or self.loads_input or not self.loads_weights or matrix.weights == "local":
             return None
         deep, wide = tile_limits(self.arch.matrix, self.weight.dtype)
-        k, n = self.extent(self.found.k), self.extent(self.found.col)
+        k, n = self.extent(self.roles.k), self.extent(self.roles.col)
         full = self.taps * min(k, deep) * min(n, wide) * size_of(self.weight.dtype)
         size = self.arch.memories.on_chip()[matrix.weights].size
         return loop if self.slots * full > size else None
@@ -297,7 +297,7 @@ class TilingProblem:
         """Input positions that `size` output positions of a row loop touch."""
         if dim is None:
             return 1
-        for tap in self.found.taps:
+        for tap in self.roles.taps:
             if tap.row == dim:
                 window = (self.layer.head.dims[tap.dim].extent - 1) * tap.dilation
                 return (size - 1) * tap.stride + window + 1
