@@ -6,6 +6,7 @@ program = archgen.compile_model(model, arch)
 trace = archgen.simulate(program, arch)
 archgen.measure(trace, program, arch)
 archgen.study(["soma-edge"], ["resnet50"]).frame
+archgen.explore("studies/03_explore.yaml").frame
 archgen.save("resnet50.npu", program, arch)
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import onnx
@@ -23,7 +24,11 @@ import pandas as pd
 
 from archgen.check.reference import run_node
 from archgen.comparison.comparison import StudyComparison, compare
-from archgen.exploration.calls import explore, sensitivity, smallest_machine
+from archgen.exploration.evaluate import EvaluationTools
+from archgen.exploration.plan import AREA, Given, load_exploration, load_sensitivity_plan
+from archgen.exploration.saving import save_answer, save_found, save_sensitivities
+from archgen.exploration.search import Answer, ExplorationResult, search, smallest
+from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.models.extents import SizeRange, extents
 from archgen.models.load import SourceModel, load_calibration, open_model
 from archgen.models.roles import infer_roles
@@ -33,11 +38,12 @@ from archgen.process.steps import step
 from archgen.program_files import AssemblyError, Loaded, load, read_assembly, save, write_assembly
 from archgen.scheduling import Choices, Scheduling, choice
 from archgen.schema import load_arch
+from archgen.schema.variants import factor_of
 from archgen.studies.design import StudyError
-from archgen.studies.options import Running, StudyOptions
+from archgen.studies.options import Running, StudyOptions, with_fields
 from archgen.studies.prepare import Prepared, PreparedSymbolicModel, prepare, prepare_symbolic_model
 from archgen.studies.results import Study, open_study
-from archgen.studies.sweep import estimate, study
+from archgen.studies.sweep import Observer, estimate, study
 from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
 from simmodel.arch.dtype import Array
@@ -298,3 +304,75 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
         program = specialize(program, lengths_of(program, shapes))
         verify(program, arch)
     return run(program, inputs, arch, run_node).outputs
+
+
+# Exploration: what the verbs do. A study is the path of a study file, or a mapping with the same
+# content: {"archs": "soma-edge", "models": "squeezenet", "explore": {"parameters": {...}}}.
+
+
+def explore(
+    study: Given, *, trials: int | None = None, running: Running = Running(),
+    observe: Observer | None = None, **fields: Any,
+) -> ExplorationResult:  # fmt: skip
+    """The machines of a space that no other one beats.
+
+    Args:
+        study: with a section `explore`.
+        trials: machines to look at; default: what the study says.
+        running: worker processes, the folder for points, journal, frames and machines, bounds.
+        observe: called after each point, estimates included.
+        fields: fields of `Running` by name; they overrule the record: `out="found", jobs=4`.
+
+    Raises:
+        StudyError: with every mistake in the study, before anything runs; that Optuna is missing.
+        TypeError: a keyword that is no field of `Running`.
+    """
+    plan = load_exploration(study, trials)
+    (running,) = with_fields(fields, running)
+    found = search(plan, EvaluationTools(running, observe))
+    if running.out is not None:
+        save_found(found, Path(running.out), running.plots)
+    return found
+
+
+def smallest_machine(
+    study: Given, target: str, *, by: str = AREA, exact: bool = False, running: Running = Running(),
+    observe: Observer | None = None, **fields: Any,
+) -> Answer:  # fmt: skip
+    """The smallest machine of a space that does what is asked.
+
+    Args:
+        study: with a section `explore`, whose constraints hold as well.
+        target: constraints separated by commas: `throughput_ips >= 30`.
+        by: the column that it has least of.
+        exact: whether machines are run too whose estimates miss the target by far.
+
+    The other arguments, and what is raised, are those of `explore`.
+    """
+    (running,) = with_fields(fields, running)
+    answer = smallest(load_exploration(study), target, EvaluationTools(running, observe), by, exact)
+    if running.out is not None:
+        save_answer(answer, Path(running.out))
+    return answer
+
+
+def sensitivity(
+    study: Given, *, by: str | None = None, running: Running = Running(),
+    observe: Observer | None = None, **fields: Any,
+) -> Sensitivities:  # fmt: skip
+    """What each field of a machine is worth, changed alone and two at a time.
+
+    Args:
+        study: with a section `sensitivity`.
+        by: how much larger and smaller fields become that it lists no values of: `10%`, `1.5x`;
+            default: what the study says.
+
+    The other arguments are those of `explore`. Raises StudyError with every mistake in the study,
+    ValueError for a `by` that is no step.
+    """
+    (running,) = with_fields(fields, running)
+    factor = None if by is None else factor_of(by)
+    found = sensitivities(load_sensitivity_plan(study, factor), EvaluationTools(running, observe))
+    if running.out is not None:
+        save_sensitivities(found, Path(running.out), running.plots)
+    return found

@@ -41,7 +41,7 @@ from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.numerics.provenance import Known, mark_source, source_values
+from compiler.numerics.recipe import Known, mark_source, source_values
 from compiler.options import Stages
 from compiler.passes import Pass, run_passes
 from compiler.schedule.fusion.partition import Unfused

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "studies" / "benchmarks"))
 from onnx_nodes import Case, cases, with_constants  # noqa: E402
 
 from archgen.api import prepared_for  # noqa: E402
-from archgen.backend.base import DEFAULT, refuse  # noqa: E402
+from archgen.backend import DEFAULT, refuse  # noqa: E402
 from archgen.models.load import ModelError, SourceModel  # noqa: E402
 from archgen.schema import load_arch  # noqa: E402
 from compiler.api import CompilerError, Undecided  # noqa: E402

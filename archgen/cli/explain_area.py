@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from archgen.cli.terminal import PlainTable, plain_table, show
 from archgen.energy import costs_of
 from archgen.energy.area import Area
+from archgen.energy.costs import effects
 from archgen.energy.price import price_of
 from archgen.energy.ranges import UncertainValue, area_of_speed, easy_clock, energy_of_speed
-from archgen.energy.sensitivity import effects
 from archgen.energy.table import shipped_table
 from archgen.outcomes.axes import field_text
 from archgen.schema import load_archs

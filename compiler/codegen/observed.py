@@ -16,8 +16,7 @@ from compiler.codegen.program import ProgramCode
 from compiler.codegen.tile import far_operand
 from compiler.geometry.boxes import Range
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.numerics.provenance import Known
-from compiler.numerics.recipe import Stage, VerificationPlan
+from compiler.numerics.recipe import Known, Stage, VerificationPlan
 from compiler.plan.symbolic_parts import STILL
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.bounds import Box

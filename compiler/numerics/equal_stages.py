@@ -23,8 +23,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from compiler.numerics.provenance import SourceValue
-from compiler.numerics.recipe import Stage, VerificationPlan
+from compiler.numerics.recipe import SourceValue, Stage, VerificationPlan
 from compiler.tensor_ir.nest import Array, Nest, NestGraph
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.element_types import FLOATS

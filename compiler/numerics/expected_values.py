@@ -28,12 +28,12 @@ from compiler.numerics.equal_stages import NOTHING_SKIPPED, skippable
 from compiler.numerics.host_error import host_error, moved_by, tied
 from compiler.numerics.memo import Memo
 from compiler.numerics.nest_error import RoundingModel, against_order, against_reference, repeated
-from compiler.numerics.provenance import lost_constant
 from compiler.numerics.recipe import (
     Stage,
     VerificationPlan,
     bypassed,
     last_used,
+    lost_constant,
     read_within,
     stored_copies,
     views_to_record,

@@ -42,7 +42,7 @@ from onnx.backend.test.loader import load_model_tests
 from tables import table
 
 from archgen import backend
-from archgen.backend.base import DEFAULT
+from archgen.backend import DEFAULT
 from archgen.check.reference import run_reference
 from archgen.models.load import ModelError
 from archgen.schema import load_arch

@@ -24,9 +24,9 @@ from sram_fit import (
 )
 
 from archgen.energy import EnergyCosts, costs_of
+from archgen.energy.costs import events_of
 from archgen.energy.model import count_events, energy_of
 from archgen.energy.ranges import UncertainValue, total
-from archgen.energy.sensitivity import events_of
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import shipped_table
 from archgen.outcomes.rows import energy_row

@@ -14,7 +14,7 @@ from role_nets import conv_net, depth_net
 import archgen
 from archgen.cli.topics import parts
 from archgen.energy import costs_of
-from archgen.energy.sensitivity import effects
+from archgen.energy.costs import effects
 from archgen.schema import load_arch
 from archgen.schema.json_schema import arch_view
 from archgen.schema.rewritten import changed

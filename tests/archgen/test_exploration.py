@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedule_transfer_tools import BY_SIZE, KIB, OFF, RIGHT, TRADE_OFF, cycles_of
 
+from archgen import api
 from archgen.cli.main import cli
 from archgen.energy import costs_of
-from archgen.exploration import calls
 from archgen.exploration.evaluate import EvaluationTools
 from archgen.exploration.plan import load_exploration, load_sensitivity_plan, parse_constraint
 from archgen.exploration.saving import save_found
@@ -485,9 +485,9 @@ def test_calls_draw_plots_only_where_they_are_wanted(
 ) -> None:
     wanted: list[bool] = []
     for name in ("search", "sensitivities", "load_exploration", "load_sensitivity_plan"):
-        monkeypatch.setattr(calls, name, lambda *_: None)
+        monkeypatch.setattr(api, name, lambda *_: None)
     for name in ("save_found", "save_sensitivities"):
-        monkeypatch.setattr(calls, name, lambda *given: wanted.append(given[-1]))
-    calls.explore("any.yaml", out=tmp_path, plots=plots)
-    calls.sensitivity("any.yaml", out=tmp_path, plots=plots)
+        monkeypatch.setattr(api, name, lambda *given: wanted.append(given[-1]))
+    api.explore("any.yaml", out=tmp_path, plots=plots)
+    api.sensitivity("any.yaml", out=tmp_path, plots=plots)
     assert wanted == [plots, plots]

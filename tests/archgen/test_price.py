@@ -15,8 +15,8 @@ from archgen.cli.explain import explain
 from archgen.cli.main import cli as main
 from archgen.energy import costs_of
 from archgen.energy.area import Area
+from archgen.energy.costs import effects
 from archgen.energy.price import PRICES, dies_per_wafer, price_of, price_row
-from archgen.energy.sensitivity import effects
 from archgen.exploration.plan import measure_column
 from archgen.schema import load_arch, load_archs, shipped_names
 from archgen.schema.rewritten import changed

@@ -17,7 +17,7 @@ from networks import model
 from onnx import helper, numpy_helper
 from role_nets import row_of
 
-from archgen.backend.base import DEFAULT
+from archgen.backend import DEFAULT
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.check.verify import Arrays, CutReference

@@ -16,7 +16,7 @@ from machines import NAMED, crossed, machine
 from networks import Net, check
 from one_node import executed
 
-from archgen.backend.base import DEFAULT
+from archgen.backend import DEFAULT
 from archgen.check.reference import run_reference
 from archgen.schema import load_arch
 from compiler.api import CompileOptions
