@@ -58,41 +58,12 @@ from simmodel.trace import Trace
 from simmodel.verify import check_open, verify
 
 __all__ = [
-    "Arch",
-    "AssemblyError",
-    "Loaded",
-    "Metrics",
-    "Program",
-    "Running",
-    "SourceFamily",
-    "SourceModel",
-    "Study",
-    "StudyComparison",
-    "StudyError",
-    "StudyOptions",
-    "Trace",
-    "codes",
-    "commands",
-    "compare",
-    "compile_model",
-    "estimate",
-    "execute",
-    "explore",
-    "load",
-    "load_arch",
-    "load_family",
-    "load_model",
-    "measure",
-    "open_study",
-    "read_assembly",
-    "save",
-    "sensitivity",
-    "simulate",
-    "smallest_machine",
-    "states",
-    "study",
-    "write_assembly",
-]
+    "Arch", "AssemblyError", "Loaded", "Metrics", "Program", "Running", "SourceFamily",
+    "SourceModel", "Study", "StudyComparison", "StudyError", "StudyOptions", "Trace", "codes",
+    "commands", "compare", "compile_model", "estimate", "execute", "explore", "load", "load_arch",
+    "load_family", "load_model", "measure", "open_study", "read_assembly", "save", "sensitivity",
+    "simulate", "smallest_machine", "states", "study", "write_assembly",
+]  # fmt: skip
 
 
 def load_model(

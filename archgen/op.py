@@ -16,13 +16,5 @@ from compiler.api import Body, Declined, Part, Tensor, expression, kernel, rewri
 from simmodel.isa.extensions import form, instruction
 
 __all__ = [
-    "Body",
-    "Declined",
-    "Part",
-    "Tensor",
-    "expression",
-    "form",
-    "instruction",
-    "kernel",
-    "rewrite",
-]
+    "Body", "Declined", "Part", "Tensor", "expression", "form", "instruction", "kernel", "rewrite",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""archgen as a backend of ONNX: `onnx.backend.base.Backend` on any architecture, as ONNX's tools and
+"""archgen as a backend of ONNX: `onnx.backend.base.Backend` on any architecture, as its tools and
 tests call it.
 
 import archgen.backend as backend
@@ -43,15 +43,9 @@ from simmodel.arch.record import Arch
 from simmodel.program.program import Program
 
 __all__ = [
-    "ArchBackend",
-    "Representation",
-    "is_compatible",
-    "on",
-    "prepare",
-    "run_model",
-    "run_node",
+    "ArchBackend", "Representation", "is_compatible", "on", "prepare", "run_model", "run_node",
     "supports_device",
-]
+]  # fmt: skip
 
 Inputs = Mapping[str, Any] | Sequence[Any] | Array
 """Arrays by name, in the order of the model's inputs, or the only one."""

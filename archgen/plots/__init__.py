@@ -24,25 +24,8 @@ from archgen.plots.style import as_svg
 from archgen.plots.sweeps import map_figure, sweep_figure
 
 __all__ = [
-    "area_figure",
-    "as_svg",
-    "bandwidth_figure",
-    "banks_figure",
-    "detail_figures",
-    "energy_figure",
-    "gantt_figure",
-    "latency_figure",
-    "map_figure",
-    "memory_figure",
-    "occupancy_figure",
-    "overview_figures",
-    "pareto_figure",
-    "roofline_figure",
-    "save_figures",
-    "stalls_figure",
-    "sweep_figure",
-    "throughput_figure",
-    "tornado_figure",
-    "utilization_figure",
-    "waterfall_figure",
-]
+    "area_figure", "as_svg", "bandwidth_figure", "banks_figure", "detail_figures", "energy_figure",
+    "gantt_figure", "latency_figure", "map_figure", "memory_figure", "occupancy_figure",
+    "overview_figures", "pareto_figure", "roofline_figure", "save_figures", "stalls_figure",
+    "sweep_figure", "throughput_figure", "tornado_figure", "utilization_figure", "waterfall_figure",
+]  # fmt: skip
