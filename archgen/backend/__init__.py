@@ -315,9 +315,7 @@ def on(arch: str | PathLike[str] | Arch, **options: Any) -> type[ArchBackend]:
     return type("ArchBackend", (ArchBackend,), {**members, "__doc__": f"Runs ONNX on {arch}."})
 
 
-@cache
-def _cached_arch(name: str) -> Arch:
-    return load_arch(name)
+_cached_arch = cache(load_arch)
 
 
 def _listed(inputs: Inputs) -> Sequence[Any]:

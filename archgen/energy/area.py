@@ -253,7 +253,10 @@ def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term
         return
     if arch.memories.dram.on_chip:
         return
-    yield from (_own if arch.energy.has_pads else _dram_port_area)(arch, figures, logic)
+    if arch.energy.has_pads:
+        yield from _pads(arch, figures, logic)
+    else:
+        yield _port_area(arch, "dram", "port", figures, logic)
     yield _bursts(arch, "dram", "bursts", figures, logic)
     if arch.memories.flash is not None:
         yield _port_area(arch, "flash", "flash port", figures, logic)
@@ -271,7 +274,7 @@ def _bursts(arch: Arch, role: str, what: str, figures: Figures, logic: Logic) ->
     )  # fmt: skip
 
 
-def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+def _pads(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     dram, kind = arch.memories.dram, figures.interface[arch.energy.dram]
     rate = 1e-9 * dram.bandwidth.at(arch.clock) * arch.clock
     pins = 8 * rate / kind.rate
@@ -288,10 +291,6 @@ def _own(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         f"{dram.channels} channels x {known.gates:.3g} gates",
         logic.scaled(one * dram.channels, known.low / known.gates, known.high / known.gates),
     )  # fmt: skip
-
-
-def _dram_port_area(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
-    yield _port_area(arch, "dram", "port", figures, logic)
 
 
 def _port_area(arch: Arch, role: str, what: str, figures: Figures, logic: Logic) -> Term:

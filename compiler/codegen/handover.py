@@ -79,10 +79,6 @@ class _Handing:
     def buffer(self) -> TileBuffer:
         return self.plan.buffers[self.plan.held[self.name]]
 
-    @property
-    def _first(self) -> Address:
-        return Address(self.resident.address + self.buffer.offset)
-
     def nodes(self, core: int) -> list[EngineStep]:
         given = [one for one in self.handed if one.giver == core]
         given.sort(key=lambda one: (one.takers[0] - core) % self.around.arch.core_count)
@@ -91,7 +87,8 @@ class _Handing:
         if not takers and not givers:
             return []
         buffer, arch = self.buffer, self.around.arch
-        place = Operand(buffer.role, self._first, buffer.shape, buffer.strides, buffer.dtype)
+        first = Address(self.resident.address + buffer.offset)
+        place = Operand(buffer.role, first, buffer.shape, buffer.strides, buffer.dtype)
         own = [item for one in given for item in self._copies(one)]
         if meets_at_barriers(arch):
             items = self._at_barriers(own, takers, givers, place)

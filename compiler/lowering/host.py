@@ -32,6 +32,7 @@ from compiler.frontend.rewrite import ARCHGEN, Array, has_body, int_attr, replac
 from compiler.lowering.expression import written_expression
 from compiler.lowering.node import nest_shape
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, at
+from compiler.tensor_ir.registers import payload_of_any
 from compiler.tensor_ir.rewrite import reads_of, writes_of
 from simmodel.arch.dtype import NUMPY, limits
 from simmodel.arch.element_types import MX_BITS
@@ -154,16 +155,6 @@ def payload_of(
     return proto.SerializeToString(), tuple(inputs)
 
 
-def _of_any_shape(payload: bytes) -> bytes:
-    """`payload` with ports of any extents."""
-    model = onnx.load_from_string(payload)
-    for port in (*model.graph.input, *model.graph.output):
-        for dim in port.type.tensor_type.shape.dim:
-            dim.Clear()
-    made: bytes = model.SerializeToString()
-    return made
-
-
 def _ports(
     values: Iterable[ir.Value], *, given: bool
 ) -> tuple[list[onnx.ValueInfoProto], list[NodeProto]]:
@@ -232,7 +223,7 @@ class Fallback:
         stop = {name for buffer in outside for name in self.named.get(buffer, ())}
         host = self._call(outputs, stop, (nest.origin, nest.kind, "")) if outputs else None
         if host is not None and len(nests) == 1 and self._each_by_itself(nest, host):
-            host = replace(host, of_boxes=_of_any_shape(host.payload))
+            host = replace(host, of_boxes=payload_of_any(host.payload))
         return None if host is None else (host, nests)
 
     def _each_by_itself(self, nest: Nest, host: HostNode) -> bool:
