@@ -20,7 +20,7 @@ from archgen.process.start import collect_rarely, configure_messages, single_thr
 VERBS = {
     "check": ("machines", "check architecture files, print peaks"),
     "lint": ("machines", "is this machine plausible: sizes, ports, engines that cannot be fed"),
-    "isa": ("machines", "list the instruction forms of a machine"),
+    "isa": ("isa", "list the instruction forms of a machine"),
     "study": ("study", "compile, check and simulate models on architectures"),
     "explore": ("explore", "search a space of machines for the best ones"),
     "sensitivity": ("explore", "what each field of a machine is worth"),
