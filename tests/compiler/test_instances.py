@@ -14,6 +14,7 @@ from networks import Net, feeds_of
 from archgen.check.reference import run_node
 from compiler.api import CompileOptions, CompileResult, compile_model, parse_tree, prepared
 from compiler.context import ScheduledNetwork
+from compiler.decisions.instances import Instances
 from compiler.decisions.text.extract import extract_tree, in_whole
 from compiler.decisions.text.text import print_tree
 from compiler.errors import UnsupportedModel
@@ -129,3 +130,14 @@ def test_instances_that_a_batch_has_not_are_refused() -> None:
     options = CompileOptions("int8", Stages(), tree=replace(tree, steps=steps, homes=()))
     with pytest.raises(UnsupportedModel, match="3 instances of a batch that can be cut into 4"):
         compiled(net, arch, options)
+
+
+def test_tensors_of_instances_are_known_before_their_network_is_made() -> None:
+    search = compiled(blocks(4), machine(), CompileOptions("int8", stages=stages_for(0))).search
+    assert search is not None
+    whole = search.undivided
+    early = whole.parts[0].nests[-1].tensor  # type: ignore[union-attr]
+    found = Instances.of(whole.graph, whole.parts, {early: 4})
+    names = set(found.sources)
+    assert f"{early}@3of4" in names and found.sources[f"{early}@3of4"] == (early, 3, 4)
+    assert names <= found.network[0].tensors.keys()
