@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.element_types import product_type
@@ -74,6 +75,9 @@ class Metrics:
     """Roofline over latency, 0..1."""
     peak_bytes: dict[str, int]
     """Role -> most bytes of buffers alive in the same step in one instance of the memory."""
+    bank_gap_bytes: dict[str, int]
+    """Role -> most bytes that nothing uses in one step in banks that are in use; roles of memories
+    whose banks are ranges of addresses."""
     instructions: int
     """Instructions executed."""
     program_bytes: int
@@ -121,6 +125,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
         bound="compute" if compute >= memory else "bandwidth",
         efficiency=max(compute, memory) / cycles,
         peak_bytes=peak_bytes(program.buffers),
+        bank_gap_bytes=bank_gap_bytes(program.buffers, arch),
         instructions=trace.issued,
         program_bytes=program_bytes(program, arch),
     )
@@ -189,16 +194,39 @@ def compulsory_bytes(program: Program, trace: Trace) -> dict[str, int]:
     return {"dram": moved, "flash": min(stored, flash)}
 
 
+Addresses = NDArray[np.int64]
 Instance = tuple[str, int | None]
 """Role of a memory and the core that it belongs to; None for DRAM and chip-level memory."""
 
 
 def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
     """Most bytes in use in one step, by memory role, of the core with the highest peak."""
-    peaks: dict[str, int] = {}
-    for (memory, _), own in by_instance(buffers).items():
-        peaks[memory] = max(peaks.get(memory, 0), *taken(own).values())
-    return peaks
+    return {role: max(taken(own).values()) for role, own in fullest(buffers).items()}
+
+
+def fullest(buffers: Iterable[Buffer]) -> dict[str, list[Buffer]]:
+    """By memory role, the buffers of the core with the highest peak."""
+    peaks: dict[str, tuple[int, list[Buffer]]] = {}
+    for (role, _), own in by_instance(buffers).items():
+        peak = max(taken(own).values())
+        if role not in peaks or peak > peaks[role][0]:
+            peaks[role] = peak, own
+    return {role: own for role, (_, own) in peaks.items()}
+
+
+def bank_gap_bytes(buffers: Iterable[Buffer], arch: Arch) -> dict[str, int]:
+    """Most bytes that nothing uses in one step in those banks that are in use, by role of a memory
+    whose banks are ranges of addresses, of the core with the highest peak."""
+    gaps: dict[str, int] = {}
+    held = fullest(buffers)
+    for role, memory in arch.memories.on_chip().items():
+        if memory.mapping == "blocked" and memory.banks > 1:
+            borders = range(0, memory.size + 1, memory.bank_size)
+            gaps[role] = 0
+            for _, edges, alive in _used(held.get(role, []), borders):
+                used = np.bincount(edges[:-1] // memory.bank_size, np.diff(edges) * alive)
+                gaps[role] = max(gaps[role], int((memory.bank_size - used[used > 0]).sum()))
+    return gaps
 
 
 def by_instance(buffers: Iterable[Buffer]) -> dict[Instance, list[Buffer]]:
@@ -212,19 +240,26 @@ def by_instance(buffers: Iterable[Buffer]) -> dict[Instance, list[Buffer]]:
 def taken(buffers: Sequence[Buffer]) -> dict[int, int]:
     """Bytes of one instance in use from a step on, for each step in which that changes: buffers
     that share a place count once."""
+    return {step: int(np.diff(edges)[alive].sum()) for step, edges, alive in _used(buffers)}
+
+
+def _used(
+    buffers: Sequence[Buffer], borders: Iterable[int] = ()
+) -> Iterator[tuple[int, Addresses, NDArray[np.bool_]]]:
+    """Each step in which what is in use changes, the addresses (n + 1, rising) at which it may,
+    and `borders`, and which of the n ranges between them are in use from then on."""
     ends = np.array([(b.address, b.address + b.size) for b in buffers], np.int64).reshape(-1, 2)
-    edges, places = np.unique(ends, return_inverse=True)
-    sizes, alive = np.diff(edges), np.zeros(max(0, len(edges) - 1), np.int64)
+    edges = np.unique(np.append(ends, np.array([*borders], np.int64)))
+    places = np.searchsorted(edges, ends)
+    users = np.zeros(max(0, len(edges) - 1), np.int64)
     changes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for buffer, (low, high) in zip(buffers, places.reshape(-1, 2).tolist(), strict=True):
+    for buffer, (low, high) in zip(buffers, places.tolist(), strict=True):
         changes[buffer.first].append((low, high, 1))
         changes[buffer.last + 1].append((low, high, -1))
-    found: dict[int, int] = {}
     for step in sorted(changes):
         for low, high, by in changes[step]:
-            alive[low:high] += by
-        found[step] = int(sizes[alive > 0].sum())
-    return found
+            users[low:high] += by
+        yield step, edges, users > 0
 
 
 def main_type(program: Program, arch: Arch) -> str:

@@ -19,7 +19,7 @@ from simmodel.arch.assumed import ends
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, HostCall, Indirect
 from simmodel.isa.base import instructions
-from simmodel.metrics import Metrics
+from simmodel.metrics import Metrics, fullest, taken
 from simmodel.program.program import Program
 from simmodel.trace import Trace
 from simmodel.waterfall import WORK, Waterfall
@@ -28,7 +28,9 @@ from simmodel.waterfall import WORK, Waterfall
 def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
     """The measured columns of a finished point."""
     figures = dict(vars(metrics))
-    stalls, peaks, throughput = map(figures.pop, ("stalls", "peak_bytes", "throughput"))
+    stalls, peaks, gaps, throughput = map(
+        figures.pop, ("stalls", "peak_bytes", "bank_gap_bytes", "throughput")
+    )
     del figures["dtype"]  # of the products; the point has its own
     row: Row = figures | {
         "throughput_ips": throughput,
@@ -38,6 +40,7 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
     }
     for role in arch.memories.roles():
         row[f"peak_{role}_bytes"] = peaks.get(role, 0)
+    row |= {f"bank_gap_{role}_bytes": gap for role, gap in gaps.items()}
     row |= {f"stall_{cause}": share for cause, share in stalls.items()}
     return row
 
@@ -146,9 +149,9 @@ def host_calls(program: Program) -> int:
     return len({item.origin for item in every if isinstance(item, HostCall)})
 
 
-def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:
+def layer_rows(trace: Trace, program: Program, energies: Sequence[float]) -> list[Row]:
     """One row for each node of the model that has instructions; `energies` are theirs, in mJ."""
-    rows = []
+    rows, levels = [], {role: taken(own) for role, own in fullest(program.buffers).items()}
     for origin, energy in zip(trace.origins, energies, strict=True):
         row: Row = {
             "node": origin.node,
@@ -163,6 +166,9 @@ def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:
             "instructions": origin.instructions,
             "energy_mj": energy,
         }
+        for role, level in levels.items():
+            since = max((step for step in level if step <= origin.group), default=-1)
+            row[f"peak_{role}_bytes"] = level.get(since, 0)
         row |= {f"busy_{engine}_cycles": cycles for engine, cycles in origin.busy.items()}
         for role in sorted({*origin.read, *origin.written}):
             row[f"{role}_read_bytes"] = origin.read.get(role, 0)

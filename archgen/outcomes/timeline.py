@@ -10,7 +10,7 @@ its end, so the bins add up exactly to the trace's traffic and to the engines' b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from archgen.outcomes.frame import table_bytes, with_identity
 from archgen.outcomes.points import Row
 from simmodel.arch.memories import Memory
 from simmodel.arch.record import Arch
-from simmodel.metrics import Instance, by_instance, taken
+from simmodel.metrics import fullest, taken
 from simmodel.program.program import Buffer, Program
 from simmodel.trace import Counts, Spans, Trace
 from simmodel.verify.happens_before import Timeline
@@ -219,9 +219,9 @@ def occupancy(trace: Trace, buffers: Sequence[Buffer], length: int) -> Values:
 
 def _worst(trace: Trace, program: Program, arch: Arch, length: int) -> Iterator[tuple[str, Values]]:
     """Name and occupancy of each memory, and of its banks where each is a range of its own."""
-    instances = by_instance(program.buffers)
+    buffers = fullest(program.buffers)
     for role in arch.memories.roles():
-        own = fullest({at: found for at, found in instances.items() if at[0] == role})
+        own = buffers.get(role, [])
         yield role, occupancy(trace, own, length)
         memory = arch.memories.get(role)
         if isinstance(memory, Memory) and memory.mapping == "blocked":
@@ -229,11 +229,6 @@ def _worst(trace: Trace, program: Program, arch: Arch, length: int) -> Iterator[
                 low = bank * memory.bank_size
                 inside = clipped(own, low, low + memory.bank_size)
                 yield f"{role}.bank{bank}", occupancy(trace, inside, length)
-
-
-def fullest(instances: Mapping[Instance, Sequence[Buffer]]) -> Sequence[Buffer]:
-    """The buffers of the instance with the highest peak; none where there is no instance."""
-    return max(instances.values(), key=lambda own: max(taken(own).values()), default=())
 
 
 def clipped(buffers: Sequence[Buffer], low: int, high: int) -> list[Buffer]:

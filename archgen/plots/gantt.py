@@ -142,7 +142,8 @@ _ROW, _MOST_ROWS, _LETTERS = 0.165, 72, 32
 
 @rc_context(style.SETTINGS)
 def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
-    """A row for each layer of one point: its time, grey without MACs, and its utilization.
+    """A row for each layer of one point: its time, grey without MACs, its utilization, and how full
+    on-chip memories are in its group.
 
     What its products take at the peak of their types is a share of all arrays over its own cycles
     (the bar) and of the cycles in which matrix engines worked for it (the tick). Layers of a group
@@ -156,18 +157,19 @@ def utilization_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     fewer = len(rows) - len(drawn)
     left = f"; the {fewer} shortest layers left out" if fewer else ""
     figure = Figure(figsize=(WIDTH, 1.5 + _ROW * max(5, len(drawn))), layout="constrained")
-    when, use = figure.subplots(1, 2, sharey=True, width_ratios=[1.5, 1])
+    when, use, full = figure.subplots(1, 3, sharey=True, width_ratios=[1.5, 0.8, 0.7])
     end = max((number(row, "end_cycle") for row in rows), default=1)
     shares = [(str(row["node"]).split("+")[0], _layer_cycles(row) / end) for row in longest[:1]]
     most = "".join(f"{name} takes longest, {100 * share:.0f} %; " for name, share in shares)
     title(figure, f"Layers over time: {most}{text}{left}")
     _draw_time(when, drawn)
     _draw_use(use, drawn, arch)
+    memories = _draw_memories(full, drawn, arch)
     time_axis(when, end, arch)
     mark: Any = {"color": style.INK, "marker": "|", "ls": "", "ms": 7, "mew": 1.6}
     while_busy = Line2D([], [], **mark, label="of one, while it works")
     over_all = Patch(color=style.BLUE, label="of all cores, over the layer's time")
-    legend(figure, [over_all, while_busy])
+    legend(figure, [over_all, while_busy, *memories])
     return figure
 
 
@@ -195,12 +197,30 @@ def _layer_name(row: Record) -> str:
 
 
 def _draw_use(axes: Axes, rows: list[Record], arch: Arch) -> None:
-    axes.set(title="utilization of the matrix engines", xlabel="share of peak [%]", xlim=(0, 104))
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0, labelleft=False)
+    _shares(axes, "use of matrix engines", "share of peak [%]")
     for place, row in enumerate(rows):
         engines = arch.core_count * max(1, len(arrays_of(row, arch)))
         products = 100 * number(row, "products_cycles", 0.0) / engines
         able, busy = _layer_cycles(row), 100 * matrix_use(row, arch)
         axes.barh(place, products / able if able > 0 else 0, height=0.8, color=style.BLUE)
         axes.plot([busy], [place], "|", color=style.INK, ms=6, mew=1.6)
+
+
+def _draw_memories(axes: Axes, rows: list[Record], arch: Arch) -> list[Line2D]:
+    """A line from layer to layer for each on-chip memory that is used; returns their legend."""
+    _shares(axes, "memory in use", "share of its size [%]")
+    lines = []
+    for role, memory in arch.memories.on_chip().items():
+        held = [100 * number(row, f"peak_{role}_bytes", 0.0) / memory.size for row in rows]
+        if any(held):
+            look: Any = {"color": style.MEMORIES[role], "lw": 1.4, "label": f"{role} memory"}
+            ends = np.arange(len(rows) + 1) - 0.5
+            axes.stairs(held, ends, orientation="horizontal", baseline=None, **look)
+            lines.append(Line2D([], [], **look))
+    return lines
+
+
+def _shares(axes: Axes, heading: str, label: str) -> None:
+    axes.set(title=heading, xlabel=label, xlim=(0, 104))
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0, labelleft=False)

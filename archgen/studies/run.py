@@ -148,7 +148,8 @@ class Workbench:
         row["working_set_bytes"] = compiled.working_set
         row |= checked | repeated
         row["note"] = "; ".join(filter(None, notes)) or None
-        layers = [point.identity() | layer for layer in rows.layer_rows(trace, energy.layers)]
+        own = rows.layer_rows(trace, program, energy.layers)
+        layers = [point.identity() | layer for layer in own]
         details = {
             "report": compiled.report,
             "traffic": dict(trace.traffic),

@@ -173,7 +173,7 @@ class Synchronizer:
         )  # fmt: skip
         touches = [node.touches for node in body]
         if self.sharing < Sharing.BARRIERS:
-            return self._items(body, self._marks(touches, 0, 0), 0)
+            return self._items(body, self._marks(self._chains(touches, 0), len(body), 0, 0), 0)
         return self._items(*self._behind_barriers(body, chains(touches, 0)), 0)
 
     def _behind_barriers(
@@ -195,17 +195,18 @@ class Synchronizer:
         none: Marks = [{} for _ in nodes]
         return nodes, (none, none)
 
-    def _marks(self, touches: Sequence[Touches], depth: int, lane: int) -> tuple[Marks, Marks]:
-        """Step -> engine -> tokens that it takes before the step, and gives after it."""
-        waits: Marks = [{} for _ in touches]
-        signals: Marks = [{} for _ in touches]
-        if self.tokens:
-            for chain in self._chains(touches, depth):
-                token, count = self._token(chain, depth, lane)
-                for i in chain.first:
-                    signals[i].setdefault(chain.giver, []).append((token, count))
-                for j in chain.second:
-                    waits[j].setdefault(chain.taker, []).append((token, count))
+    def _marks(
+        self, found: Sequence[TokenChain], steps: int, depth: int, lane: int
+    ) -> tuple[Marks, Marks]:
+        """By step: engine -> tokens that it takes before the step, and gives after it."""
+        waits: Marks = [{} for _ in range(steps)]
+        signals: Marks = [{} for _ in range(steps)]
+        for chain in found:
+            token, count = self._token(chain, depth, lane)
+            for i in chain.first:
+                signals[i].setdefault(chain.giver, []).append((token, count))
+            for j in chain.second:
+                waits[j].setdefault(chain.taker, []).append((token, count))
         return waits, signals
 
     def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
@@ -258,16 +259,33 @@ class Synchronizer:
     def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:
             return
-        marks = self._marks(walk.together, depth, lane)
-        for segment in walk.segments:
+        for segment, found in zip(walk.segments, self._chains_of(walk, depth), strict=True):
+            marks = self._marks(found, len(segment.body), depth, lane)
             body = self._items(segment.body, marks, depth)
             if segment.count == 1:
                 yield from body
             else:
                 yield Loop(walk.variable, segment.count, tuple(body))
 
-    def _chains(self, touches: Sequence[Touches], depth: int) -> list[TokenChain]:
-        found = chains(touches, depth)
+    def _chains_of(self, walk: SegmentedLoop, depth: int) -> list[list[TokenChain]]:
+        """The chains of a loop, by segment. In the outermost loop those within one iteration begin
+        at steps that do something there: what follows an earlier iteration's step has waited for
+        it then. Inner loops come again, and have to give and take as much each time."""
+        if not self.tokens:
+            return [[] for _ in walk.segments]
+        body, works = walk.together, [segment.works for segment in walk.segments]
+        if depth > 1:
+            return [self._chains(body, depth)] * len(works)
+        ever = map(any, zip(*works, strict=True))
+        body = tuple(step if used else () for step, used in zip(body, ever, strict=True))
+        always = tuple(map(all, zip(*works, strict=True)))
+        carried = [chain for chain in self._chains(body, depth, always) if chain.distance]
+        return [[*self._chains(body, 0, here), *carried] for here in works]
+
+    def _chains(
+        self, touches: Sequence[Touches], depth: int, works: tuple[bool, ...] = ()
+    ) -> list[TokenChain]:
+        found = chains(touches, depth, works)
         found = merged(found) if self.sharing >= Sharing.MERGED else found
         return found if self._passes_on else not_implied(found)
 
@@ -300,7 +318,7 @@ class Synchronizer:
             if isinstance(node, EngineStep):
                 return
             if node.segments:
-                for chain in self._chains(node.together, depth):
+                for chain in (c for each in self._chains_of(node, depth) for c in each):
                     found.setdefault(self._token_kind(chain), set()).add(depth)
             for segment in node.segments:
                 for inner in segment.body:
@@ -385,8 +403,11 @@ def _implies(others: Sequence[TokenChain], chain: TokenChain, first: int, second
             return False
 
 
-def chains(body: Sequence[Touches], depth: int) -> list[TokenChain]:
-    """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
+def chains(
+    body: Sequence[Touches], depth: int, works: tuple[bool, ...] = ()
+) -> list[TokenChain]:
+    """The pairs of steps that tokens must keep in order, from what each step of a body touches;
+    `works`: whether each has anything to do, if not all have."""
     # Bodies of equal layers differ in the names of their buffers alone.
     names: dict[str, str] = {}
     alike = [
@@ -398,15 +419,15 @@ def chains(body: Sequence[Touches], depth: int) -> list[TokenChain]:
         )
         for touches in body
     ]
-    return _chains(tuple(alike), depth)
+    return _chains(tuple(alike), depth, works or (True,) * len(body))
 
 
 @lru_cache(maxsize=1 << 12)
-def _chains(body: tuple[Touches, ...], depth: int) -> list[TokenChain]:
+def _chains(body: tuple[Touches, ...], depth: int, works: tuple[bool, ...]) -> list[TokenChain]:
     table = UseTable.of(body)
     if table is None:
         return []
-    ahead = table.by_engines(table.ahead())
+    ahead = table.by_engines(table.ahead(works))
     found = [TokenChain(*ends, 0, *_minimal(pairs)) for ends, pairs in ahead.items()]
     if depth == 0:
         return found
@@ -478,8 +499,9 @@ class UseTable:
             names, node, buffer, home, reset, slots, kind, engine, cut, conflict, at_once, early
         )
 
-    def ahead(self) -> Ints:
-        """[giver, taker, step]: the last step of the giver that must come before it; -1: none."""
+    def ahead(self, works: Sequence[bool]) -> Ints:
+        """[giver, taker, step]: the last step of the giver that must come before it, of those that
+        do something; -1: none."""
         givers = np.searchsorted(self.engine, np.arange(len(self.engines)))
         latest, last = self._nothing(), np.full(len(self.engine), -1)
         bounds = np.flatnonzero(np.diff(self.node, prepend=-1, append=-1)).tolist()
@@ -489,7 +511,8 @@ class UseTable:
                 found = np.maximum.reduceat(np.where(self.at_once[kind], last, -1), givers)
                 known = latest[:, self.engine[kind], step]
                 np.maximum(known, found, out=known)
-            last[kinds] = step
+            if works[step]:
+                last[kinds] = step
         return latest
 
     def carried(self, depth: int) -> Iterator[tuple[int, Ints]]:

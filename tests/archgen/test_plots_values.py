@@ -61,7 +61,7 @@ def layers() -> Frame:
     shared = {"operator": "Conv", "busy_matrix_cycles": 400}
     rows: list[Row] = [
         {"node": "a+b", "group": 0, "start_cycle": 0, "end_cycle": 600, "macs": 1_000_000,
-         "products_cycles": 120,
+         "products_cycles": 120, "peak_local_bytes": EDGE.memories.local.size // 2,
          "dram_read_bytes": 4000, "dram_write_bytes": None},
         {"node": "c", "group": 1, "start_cycle": 200, "end_cycle": 1000, "macs": 500_000,
          "dram_read_bytes": 1000, "dram_write_bytes": 1000},
@@ -234,10 +234,12 @@ def test_time_is_dealt_out_by_the_ends_of_groups() -> None:
 
 
 def test_utilization_is_over_a_layers_own_time() -> None:
-    when, use = plots.utilization_figure(layers(), ARCHS).axes
+    when, use, full = plots.utilization_figure(layers(), ARCHS).axes
     assert lengths(use, 0) == pytest.approx([100 * 120 / 600 / EDGE.core_count])
     assert use.get_lines()[0].get_xdata()[0] == pytest.approx(100 * 120 / 400)
     assert [label.get_text() for label in when.get_yticklabels()] == ["a + (0)", "c (1)", "d (2)"]
+    (local,) = full.patches
+    assert local.get_data().values.tolist() == [50, 0, 0]
 
 
 def test_of_many_layers_the_longest_are_drawn() -> None:

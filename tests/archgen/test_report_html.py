@@ -264,7 +264,7 @@ def measured(program: Program, arch: Arch) -> tuple[int, Account]:
     point |= {"family": arch.name} | DEFAULT.columns
     row = point | {"status": "ok"} | metrics_row(measure(trace, program, arch), program, arch)
     row |= energy_row(energy, costs.area)
-    layers = [point | layer for layer in layer_rows(trace, energy.layers)]
+    layers = [point | layer for layer in layer_rows(trace, program, energy.layers)]
     details = {"traffic": dict(trace.traffic)}
     outcome = Outcome("", "", row, layers, details, tables(trace, program, arch, point))
     view = PointView(0, records(results_frame([outcome]))[0], arch, "net", "")

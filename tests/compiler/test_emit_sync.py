@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from machines import machine
 
 from compiler.codegen.issue_order.units import plays
-from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, emptied
+from compiler.codegen.nodes import (
+    EngineStep,
+    LoopSegment,
+    Node,
+    SegmentedLoop,
+    Use,
+    emptied,
+    instructions,
+)
 from compiler.codegen.tokens import (
     Sharing,
     Synchronizer,
@@ -196,6 +204,21 @@ def test_a_step_in_a_deeper_loop_is_bracketed() -> None:
     assert after.signals == first.waits == (("free1_matrix_load_1", 1),)
 
 
+def test_a_step_without_work_in_a_segment_holds_nobody_up_there() -> None:
+    """A constant that is loaded in the first turn, and a border that no turn fills."""
+    read, write = (use("w", 0, write=write, home=0) for write in (False, True))
+    load, product = sync_leaf("load", write), sync_leaf("matrix", read)
+    border = emptied(sync_leaf("vector", write))
+    first, steady = (LoopSegment(n, (step, product, border)) for n, step in
+                     ((1, load), (3, emptied(load))))  # fmt: skip
+    loaded, waited, loop = Synchronizer().stream([SegmentedLoop("i", (first, steady))])
+    assert isinstance(loaded, Sync) and isinstance(waited, Sync) and isinstance(loop, Loop)
+    assert loaded.signals == waited.waits == (("full_load_matrix_1", 1),)
+    assert [(item.engine, item.waits, item.signals) for item in instructions(loop.body)] == [
+        ("matrix", (), ())
+    ]
+
+
 # Any tree, as a real program.
 
 SPACE = 512
@@ -233,11 +256,13 @@ def trees(draw: st.DrawFn) -> tuple[list[Node], list[Space]]:
                 inside = body(depth + 1)
                 segments, turned = [], 0
                 for count in counts:
-                    idle = draw(st.integers(0, 5)) == 0
-                    nodes_of = tuple(_turned(n, variable, count, turned) for n in inside)
-                    segments.append(
-                        LoopSegment(count, tuple(map(emptied, nodes_of)) if idle else nodes_of)
+                    idle = draw(st.integers(0, 5))  # 0: all of them, 1: some
+                    nodes_of = (_turned(n, variable, count, turned) for n in inside)
+                    body_of = (
+                        emptied(n) if idle == 0 or (idle == 1 and draw(st.booleans())) else n
+                        for n in nodes_of
                     )
+                    segments.append(LoopSegment(count, tuple(body_of)))
                     turned += count
                 nodes.append(SegmentedLoop(variable, tuple(segments)))
             else:

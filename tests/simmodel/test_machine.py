@@ -22,7 +22,7 @@ from simmodel.machine.fabric import Fabric, fill
 from simmodel.machine.flow import ROUNDING, Flow, Resource
 from simmodel.machine.queue import Clock
 from simmodel.machine.run import simulate
-from simmodel.metrics import measure, peak_bytes, taken
+from simmodel.metrics import bank_gap_bytes, measure, peak_bytes, taken
 from simmodel.program.program import Buffer, Constant, Origin, Port, Program
 from simmodel.trace import BANDWIDTH, CAUSES
 
@@ -411,6 +411,19 @@ def test_peak_is_what_lives_together_in_one_core() -> None:
         Buffer("e", "shared", 0, 10),
     )
     assert peak_bytes(buffers) == {"local": 150, "shared": 10}
+
+
+def test_what_is_left_of_banks_in_use_is_the_price_of_banks_apart() -> None:
+    """Banks of 64 bytes. In step 0 three hold 64, 10 and 20 bytes; in step 1 one holds 20."""
+    buffers = (
+        Buffer("a", "local", 0, 74, core=0, first=0, last=0),
+        Buffer("b", "local", 192, 20, core=0, first=0, last=1),
+        Buffer("c", "local", 0, 8, core=1, first=0, last=1),
+    )
+    local: dict[str, object] = {"size": 256, "banks": 4, "bank_width": 16}
+    for mapping, gaps in ("blocked", {"local": 54 + 44}), ("interleaved", {}):
+        arch = machine(memories=memories(local=local | {"mapping": mapping}))
+        assert bank_gap_bytes(buffers, arch) == gaps
 
 
 def test_what_never_moves_is_no_bound() -> None:
