@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -297,23 +298,21 @@ class _Used:
     last step that touched it, its engine, and the last step of any other engine."""
 
     def __init__(self) -> None:
-        self._ranges: dict[str, tuple[list[int], list[tuple[int, str, int]]]] = {}
-        """By memory, where ranges begin, and what touched each."""
+        self._starts: dict[str, list[int]] = defaultdict(lambda: [0])
+        """By memory, where ranges begin."""
+        self._marks: dict[str, list[tuple[int, str, int]]] = defaultdict(lambda: [(-1, "", -1)])
 
     def add(self, step: int, engine: str, use: Use) -> None:
         """`step`, which comes behind all before, touches what `use` says."""
-        starts, marks = self._ranges.setdefault(use.memory, ([0], [(-1, "", -1)]))
+        starts, marks = self._starts[use.memory], self._marks[use.memory]
         for place in (use.low, use.high):
             at = bisect_left(starts, place)
             if at == len(starts) or starts[at] != place:
                 starts.insert(at, place)
                 marks.insert(at, marks[at - 1])
         first, end = bisect_left(starts, use.low), bisect_left(starts, use.high)
-        made = [
-            (step, engine, other if name == engine else last)
-            for last, name, other in marks[first:end]
-        ]
-        if made[1:] and made.count(made[0]) == len(made):  # what two engines use as a whole is one range again
+        made = [(step, engine, b if name == engine else a) for a, name, b in marks[first:end]]
+        if made[1:] and made.count(made[0]) == len(made):  # as two engines have used all of it
             made = made[:1]
             del starts[first + 1 : end]
         marks[first:end] = made
@@ -321,10 +320,10 @@ class _Used:
     def last(self, engine: str, use: Use, lows: Sequence[int], highs: Sequence[int]) -> list[int]:
         """For each range within `use`, the last step before that another engine touched it with;
         -1: none."""
-        starts, marks = self._ranges.get(use.memory, ([0], [(-1, "", -1)]))
+        starts, marks = self._starts[use.memory], self._marks[use.memory]
         found = list[int]()
         for low, high in zip(lows, highs, strict=True):
             first = bisect_right(starts, use.low + low) - 1
             met = marks[first : bisect_left(starts, use.low + high)]
-            found.append(max([other if name == engine else last for last, name, other in met]))
+            found.append(max([b if name == engine else a for a, name, b in met]))
         return found
