@@ -13,12 +13,12 @@ for what used its own bytes, and those that are free first come first:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Annotated
-
-import numpy as np
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom, StepTimes
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, touched
@@ -29,9 +29,6 @@ from simmodel.arch.record import Arch
 from simmodel.isa import Await, Copy
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand
-
-_ROWS = 256
-"""Touches of a memory that are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -297,26 +294,36 @@ def _byte_slice(whole: Operand, low: int, high: int) -> Operand:
 
 
 class _Used:
-    """What the steps so far have touched on chip."""
+    """What the steps so far have touched on chip: of each memory ranges of bytes, each with the
+    last step that touched it, its engine, and the last step of any other engine."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[tuple[int, int, int, str]]] = {}
+        self._starts: dict[str, list[int]] = defaultdict(lambda: [0])
+        """By memory, where ranges begin."""
+        self._marks: dict[str, list[tuple[int, str, int]]] = defaultdict(lambda: [(-1, "", -1)])
 
     def add(self, step: int, engine: str, use: Use) -> None:
-        self._rows.setdefault(use.memory, []).append((step, use.low, use.high, engine))
+        """`step`, which comes behind all before, touches what `use` says."""
+        starts, marks = self._starts[use.memory], self._marks[use.memory]
+        for place in (use.low, use.high):
+            at = bisect_left(starts, place)
+            if at == len(starts) or starts[at] != place:
+                starts.insert(at, place)
+                marks.insert(at, marks[at - 1])
+        first, end = bisect_left(starts, use.low), bisect_left(starts, use.high)
+        made = [(step, engine, b if name == engine else a) for a, name, b in marks[first:end]]
+        if made[1:] and made.count(made[0]) == len(made):  # as two engines have used all of it
+            made = made[:1]
+            del starts[first + 1 : end]
+        marks[first:end] = made
 
     def last(self, engine: str, use: Use, lows: Sequence[int], highs: Sequence[int]) -> list[int]:
         """For each range within `use`, the last step before that another engine touched it with;
         -1: none."""
-        low, high = use.low + np.array(lows), use.low + np.array(highs)
-        rows = self._rows.get(use.memory, [])
-        found = np.full(len(lows), -1)
-        for end in range(len(rows), 0, -_ROWS):  # the steps' numbers rise: the last ones first
-            part = [row[:3] for row in rows[max(0, end - _ROWS) : end] if row[3] != engine]
-            if part:
-                steps, starts, stops = np.array(part).T[..., None]
-                meets = (starts < high) & (low < stops)
-                found = np.maximum(found, np.where(meets, steps, -1).max(axis=0))
-            if (found >= 0).all():
-                break
-        return [int(step) for step in found]
+        starts, marks = self._starts[use.memory], self._marks[use.memory]
+        found = list[int]()
+        for low, high in zip(lows, highs, strict=True):
+            first = bisect_right(starts, use.low + low) - 1
+            met = marks[first : bisect_left(starts, use.low + high)]
+            found.append(max([b if name == engine else a for a, name, b in met]))
+        return found

@@ -11,6 +11,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.bounds import Box, volume
 from compiler.tensor_ir.nest import Access, Nest
+from simmodel.arch.base import Latest
 from simmodel.arch.record import Arch
 
 
@@ -25,6 +26,7 @@ def cut_axes(shape: tuple[int, ...]) -> list[int]:
     return [axis for axis in axes if axis < len(shape) and shape[axis] > 1]
 
 
+@Latest
 def shared_axes(group: Group) -> list[int]:
     """Axes along which tiles and cores may cut all results of `group`: the usual ones, those of an
     attention, and columns of images unless channels of a product lie there."""
@@ -39,6 +41,7 @@ def shared_axes(group: Group) -> list[int]:
     return [a for a in axes if all(a < len(shape) and shape[a] == last[a] for shape in shapes)]
 
 
+@Latest
 def dividing(group: Group) -> list[int]:
     """Axes of the last result of an attention that divide the work of all its layers: batch, heads
     and tokens, wherever they lie, never the columns of a product.
@@ -56,6 +59,7 @@ def dividing(group: Group) -> list[int]:
     return [axis for axis in moving if _split_dims(group, axis) is not None]
 
 
+@Latest
 def heads(group: Group) -> list[int]:
     """Axes of an attention along which each product has operands of its own: one position needs one
     position of all inputs, so fewer keys and values."""
@@ -159,6 +163,7 @@ def recomputing_axes(group: Group) -> list[int]:
     return [a for a, alike in enumerate(same) if alike and last[a] > 1 and group.residents]
 
 
+@Latest
 def split_channels(group: Group) -> int | None:
     """The channel axis of all results, if cores may split it: a product that sums over channels
     must read its input from outside the group, as every core would need all of it."""

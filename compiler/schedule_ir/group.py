@@ -125,6 +125,8 @@ class Shared:
 
 Residency = ResidentTensor | Pinned | Shared
 """Where a tensor lies that need not go through DRAM between groups."""
+_OF_LAYERS = "producer_positions", "internal_readers", "overwritten", "users", "inputs"
+"""What is worked out of a group and depends on no residency."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,10 @@ class Group:
     def beside(self, rows: Mapping[str, Residency], reserved: Mapping[str, int]) -> Group:
         """The group with more that lies elsewhere than in DRAM; `reserved` is for all there is."""
         reserved = reserving(self.reserved, reserved)
-        return replace(self, residency={**self.residency, **rows}, reserved=reserved)
+        found = replace(self, residency={**self.residency, **rows}, reserved=reserved)
+        known = self.__dict__
+        found.__dict__.update({name: known[name] for name in _OF_LAYERS if name in known})
+        return found
 
     def room(self, role: str, size: int) -> int:
         """Of a memory of `size` bytes, those that the group may use."""

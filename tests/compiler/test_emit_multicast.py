@@ -19,7 +19,7 @@ from compiler.codegen.fill_shared import FillShared
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
-from compiler.codegen.split_loads import SplitLoads, StepTimes
+from compiler.codegen.split_loads import SplitLoads, StepTimes, _Used
 from compiler.codegen.tokens import chains
 from compiler.cost.multicast import EARLY
 from compiler.options import Stages
@@ -335,6 +335,25 @@ def pieces(nodes: list[Node], split: SplitLoads | None = None) -> list[tuple[int
         for copy in copies
         if isinstance(copy, Copy)
     ]
+
+
+def test_what_touched_bytes_last_is_as_a_look_through_all_uses_says() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        used, rows = _Used(), list[tuple[int, str, int, int]]()
+        for step in range(40):
+            low, high = sorted(rng.choice(64, 2, replace=False).tolist())
+            engine = "abc"[rng.integers(3)]
+            cuts = range(0, high - low, 5)
+            ends = [*cuts[1:], high - low]
+            use = Use("x", "local", low, high, 1, 0, 0, False)
+            assert used.last(engine, use, cuts, ends) == [
+                max((n for n, e, a, b in rows if e != engine and a < low + to and low + at < b),
+                    default=-1)
+                for at, to in zip(cuts, ends, strict=True)
+            ]  # fmt: skip
+            used.add(step, engine, use)
+            rows.append((step, engine, low, high))
 
 
 def test_what_is_free_first_comes_first() -> None:

@@ -10,7 +10,7 @@ from test_tile_trace import group_of
 
 from compiler.api import CompileOptions, prepared
 from compiler.decisions.text.text import TreeError, parse_tree
-from compiler.geometry.cuts import tiled_channels
+from compiler.geometry.cuts import shared_axes, tiled_channels
 from compiler.pipeline import compile_model
 from compiler.schedule_ir.layer import Layer
 from simmodel.arch.record import Arch
@@ -34,6 +34,15 @@ def chained() -> onnx.ModelProto:
 def test_only_products_of_what_comes_from_outside_move_along_channels() -> None:
     assert tiled_channels(group_of(gated())) == 2
     assert tiled_channels(group_of(chained())) is None  # sums over all channels before it
+
+
+def test_what_follows_from_layers_stays_known_beside_what_lies_on_chip() -> None:
+    group = group_of(gated())
+    users, axes = group.users, shared_axes(group)
+    beside = group.beside({}, {"local": 64})
+    assert (beside.users, beside.room("local", 100)) == (users, 36)
+    assert beside.users is users
+    assert shared_axes(group) is axes == shared_axes(beside)
 
 
 def by_hand(model: onnx.ModelProto, arch: Arch, *, size: int, resident: bool, cores: int) -> None:

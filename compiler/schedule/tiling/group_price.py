@@ -182,12 +182,8 @@ class GroupPricer:
 
     def moves_channels(self, loops: Loops) -> bool:
         """Whether each tile has weights of its own, which are loaded once."""
-        return any(loop.axis == self.tiled_channels for loop in loops)
-
-    @cached_property
-    def tiled_channels(self) -> int | None:
-        """The axis of channels, where tiles may move along it."""
-        return tiled_channels(self.group)
+        channels = tiled_channels(self.group) if loops else None
+        return any(loop.axis == channels for loop in loops)
 
     @cached_property
     def excess(self) -> float:
