@@ -16,7 +16,14 @@ from itertools import chain, groupby
 
 from compiler.cost.multicast import between_cores
 from compiler.geometry.boxes import layer_needs
-from compiler.geometry.cuts import boxes, channel_axis, grain_of, grids, slices_of
+from compiler.geometry.cuts import (
+    boxes,
+    channel_axis,
+    channel_grids,
+    cut_axes,
+    grain_of,
+    slices_of,
+)
 from compiler.geometry.tile_trace import TileTracer, Unwalkable
 from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (
@@ -317,12 +324,13 @@ def slicings(
     least one; `passing`: they can pass each other parts of it."""
     shape = readers[0].tensors[name].shape
     whole = _all_of(shape)
-    for shares, wider in _cuts(name, shape, readers, arch, cores):
+    for grid, shares, wider in _cuts(name, shape, readers, arch, cores):
         if wider != shares and all(kept == whole for kept in wider):
             continue  # that is below
+        along = tuple(grid.items())
         if passing and wider != shares:
-            yield Slicing(wider, passed=True)
-        yield Slicing(wider)
+            yield Slicing(wider, passed=True, grid=along)
+        yield Slicing(wider, grid=along)
     yield from everywhere(shape, cores, passing=passing)
 
 
@@ -339,16 +347,17 @@ def _all_of(shape: tuple[int, ...]) -> Box:
 
 def _cuts(
     name: str, shape: tuple[int, ...], readers: Sequence[Group], arch: Arch, cores: int
-) -> Iterator[tuple[Slices, Slices]]:
-    """By core, its share of a tensor, and with that what it needs beside it."""
+) -> Iterator[tuple[dict[int, int], Slices, Slices]]:
+    """By core, its share of a tensor, and with that what it needs beside it; with the grid that
+    cuts it."""
     channels = channel_axis(len(shape))
     grain = {} if channels is None else {channels: grain_of(shape, channels, arch)}
-    among = () if channels is None else grids(shape, [channels], cores)
+    among = () if channels is None else channel_grids(shape, cores, cut_axes(shape), arch)
     for grid in (*slices_of(shape, cores), *among):
         shares = boxes(shape, grid, grain, arch)
         wider = _widened(name, shares, readers, grid, grain, arch) if len(shares) > 1 else None
         if wider is not None:
-            yield shares, wider
+            yield grid, shares, wider
 
 
 def _widened(
@@ -402,6 +411,7 @@ class KeepTensors(Omittable):
         limit = int(self.share * prices.arch.memories.local.size)
         found = sorted(candidates(parts, graph, prices), key=lambda c: -c.worth)
         known: dict[Hashable, Slicing | None] = {}
+        _offer_runs(found, table, limit)
         for _ in range(2):  # some pay beside what is kept only after them
             kept = {row.span.name for row in table.rows}
             left = (candidate for candidate in found if candidate.name not in kept)
@@ -410,6 +420,53 @@ class KeepTensors(Omittable):
             if len(table.rows) == len(kept):
                 break
         return tuple(table.parts)
+
+
+Run = list[tuple[KeptBuffer, Slicing]]
+"""Candidates, each between the same groups as another one, all cut along one grid."""
+
+
+def _offer_runs(found: Sequence[KeptBuffer], table: ResidencyTable, limit: int) -> None:
+    """Keep what groups one after another make, all cut along one grid, where that is expected to be
+    quicker: one tensor by itself bars groups from the cuts that suit what else they read."""
+    while True:
+        placed = {row.span.name for row in table.rows}
+        left = [candidate for candidate in found if candidate.name not in placed]
+        places = [
+            place
+            for run in _runs(left, table)
+            if (place := table.together(partial(_run_places, run, limit))) is not None
+        ]
+        saved, number = max(((table.saves(p), -n) for n, p in enumerate(places)), default=(0.0, 0))
+        if saved <= 0:
+            return
+        table.commit(places[-number])
+
+
+def _runs(found: Sequence[KeptBuffer], table: ResidencyTable) -> Iterator[Run]:
+    """Runs of candidates, as long as they are."""
+    by_grid: dict[Hashable, dict[str, tuple[KeptBuffer, Slicing]]] = {}
+    for candidate in sorted(found, key=lambda c: c.first):
+        around = [table.group(position).residents for position in candidate.groups]
+        lies = {len(kept.slices) for residents in around for kept in residents.values()}
+        for slicing in candidate.slicings(table):
+            if slicing.grid and lies <= {len(slicing.slices)}:
+                by_grid.setdefault(slicing.grid, {}).setdefault(candidate.name, (candidate, slicing))
+    for own in by_grid.values():
+        run, end = Run(), -1
+        for candidate, slicing in own.values():
+            if candidate.first > end:
+                yield run
+                run = []
+            run.append((candidate, slicing))
+            end = max(end, candidate.last)
+        yield run
+
+
+def _run_places(run: Run, limit: int, table: ResidencyTable) -> Iterator[Placement | None]:
+    """Where the candidates of a run can be kept, as far as there is room."""
+    for candidate, slicing in run if len(run) > 1 else ():
+        yield from candidate.places(table, limit, slicing=slicing)
 
 
 def _offer(
