@@ -142,7 +142,8 @@ def splits(group: Group, arch: Arch, cores: int) -> Iterator[tuple[Box, ...]]:
         yield boxes(last, grid, {}, arch)
     channels = split_channels(group)
     if channels is not None and channels not in axes:
-        for grid in channel_grids(last, cores, axes if group.residents else (), arch):
+        rows = [axis for axis in cut_axes(last) if axis in axes and group.residents]
+        for grid in channel_grids(last, cores, rows, arch):
             yield boxes(last, grid, {channels: grain_of(last, channels, arch)}, arch)
     for axis in recomputing_axes(group) if cores > 1 else ():
         if axis not in axes and (axis != channels or last[axis] <= arch.matrix.cols):

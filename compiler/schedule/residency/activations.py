@@ -324,13 +324,16 @@ def slicings(
     least one; `passing`: they can pass each other parts of it."""
     shape = readers[0].tensors[name].shape
     whole = _all_of(shape)
-    for grid, shares, wider in _cuts(name, shape, readers, arch, cores):
+    axes = cut_axes(shape) if passing else []
+    for grid, shares, wider in _cuts(name, shape, readers, arch, cores, axes):
         if wider != shares and all(kept == whole for kept in wider):
             continue  # that is below
         along = tuple(grid.items())
         if passing and wider != shares:
             yield Slicing(wider, passed=True, grid=along)
-        yield Slicing(wider, grid=along)
+        if wider == shares or len(grid) == 1 or channel_axis(len(shape)) not in grid:
+            # Else each makes the channels of many.
+            yield Slicing(wider, grid=along)
     yield from everywhere(shape, cores, passing=passing)
 
 
@@ -346,13 +349,14 @@ def _all_of(shape: tuple[int, ...]) -> Box:
 
 
 def _cuts(
-    name: str, shape: tuple[int, ...], readers: Sequence[Group], arch: Arch, cores: int
-) -> Iterator[tuple[dict[int, int], Slices, Slices]]:
-    """By core, its share of a tensor, and with that what it needs beside it; with the grid that
-    cuts it."""
+    name: str, shape: tuple[int, ...], readers: Sequence[Group], arch: Arch, cores: int,
+    axes: Sequence[int],
+) -> Iterator[tuple[dict[int, int], Slices, Slices]]:  # fmt: skip
+    """Grids, `axes` among those that channels may be cut with; by core, its share of a tensor, and
+    with that what it needs beside it."""
     channels = channel_axis(len(shape))
     grain = {} if channels is None else {channels: grain_of(shape, channels, arch)}
-    among = () if channels is None else channel_grids(shape, cores, cut_axes(shape), arch)
+    among = () if channels is None else channel_grids(shape, cores, axes, arch)
     for grid in (*slices_of(shape, cores), *among):
         shares = boxes(shape, grid, grain, arch)
         wider = _widened(name, shares, readers, grid, grain, arch) if len(shares) > 1 else None
@@ -428,39 +432,40 @@ Run = list[tuple[KeptBuffer, Slicing]]
 
 def _offer_runs(found: Sequence[KeptBuffer], table: ResidencyTable, limit: int) -> None:
     """Keep what groups one after another make, all cut along one grid, where that is expected to be
-    quicker: one tensor by itself bars groups from the cuts that suit what else they read."""
-    while True:
-        placed = {row.span.name for row in table.rows}
-        left = [candidate for candidate in found if candidate.name not in placed]
+    quicker and some is cut along two axes: one such tensor by itself bars its groups from the cuts
+    that suit what else they read."""
+    ways: dict[Hashable, Run] = {}
+    for candidate in sorted(found, key=lambda c: c.first):
+        by_grid = {slicing.grid: slicing for slicing in candidate.slicings(table)[::-1]}
+        for grid, slicing in by_grid.items():
+            ways.setdefault(grid, []).append((candidate, slicing))
+    while any(len(slicing.grid) > 1 for run in ways.values() for _, slicing in run):
         places = [
             place
-            for run in _runs(left, table)
+            for own in ways.values()
+            for run in _runs(own, table)
             if (place := table.together(partial(_run_places, run, limit))) is not None
         ]
-        saved, number = max(((table.saves(p), -n) for n, p in enumerate(places)), default=(0.0, 0))
-        if saved <= 0:
+        best = max(places, key=table.saves, default=None)
+        if best is None or table.saves(best) <= 0:
             return
-        table.commit(places[-number])
+        table.commit(best)
 
 
-def _runs(found: Sequence[KeptBuffer], table: ResidencyTable) -> Iterator[Run]:
-    """Runs of candidates, as long as they are."""
-    by_grid: dict[Hashable, dict[str, tuple[KeptBuffer, Slicing]]] = {}
-    for candidate in sorted(found, key=lambda c: c.first):
+def _runs(own: Run, table: ResidencyTable) -> Iterator[Run]:
+    """Parts of `own` that are as long as they can be, of what can still be kept so."""
+    run, end, placed = Run(), -1, {row.span.name for row in table.rows}
+    for candidate, slicing in own:
         around = [table.group(position).residents for position in candidate.groups]
-        lies = {len(kept.slices) for residents in around for kept in residents.values()}
-        for slicing in candidate.slicings(table):
-            if slicing.grid and lies <= {len(slicing.slices)}:
-                by_grid.setdefault(slicing.grid, {}).setdefault(candidate.name, (candidate, slicing))
-    for own in by_grid.values():
-        run, end = Run(), -1
-        for candidate, slicing in own.values():
-            if candidate.first > end:
-                yield run
-                run = []
-            run.append((candidate, slicing))
-            end = max(end, candidate.last)
-        yield run
+        counts = {len(kept.slices) for residents in around for kept in residents.values()}
+        if candidate.name in placed or not counts <= {len(slicing.slices)} or not slicing.grid:
+            continue
+        if candidate.first > end:
+            yield run
+            run = []
+        run.append((candidate, slicing))
+        end = max(end, candidate.last)
+    yield run
 
 
 def _run_places(run: Run, limit: int, table: ResidencyTable) -> Iterator[Placement | None]:

@@ -335,8 +335,8 @@ class ResidencyTable:
 
     def saves(self, place: Placement) -> float:
         """Cycles that the groups changed by `place` are expected to take less."""
-        changed = place[1]
-        return self._added_cycles({}, changed) - self._added_cycles(changed, changed)
+        before, behind = (self._added_cycles(changed, place[1]) for changed in ({}, place[1]))
+        return before - behind if behind < before else 0.0
 
     def around(self, candidate: ResidencyCandidate, tensors: Collection[str]) -> Hashable:
         """What decides where a candidate that lies in `tensors` is best: the parts from the one
