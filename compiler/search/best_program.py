@@ -173,8 +173,8 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
 
 def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
-    """The best of `made`, the same with other schedules of its groups, that with one plan of loads,
-    and with constants that wait in shared memory; what else ran is in `tried` then."""
+    """The best of `made`, the same with other schedules of its groups, those with one plan of loads
+    and constants that wait in shared memory; what else ran is in `tried` then."""
     found = _least(_judged(made, wanted, judge, tried), wanted, judge)
     for early in early_versions(found):
         filled = filled_version(early)  # what is loaded whole may pay only if it waits near by

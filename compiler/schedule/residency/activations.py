@@ -331,10 +331,14 @@ def slicings(
         along = tuple(grid.items())
         if passing and wider != shares:
             yield Slicing(wider, passed=True, grid=along)
-        if wider == shares or len(grid) == 1 or channel_axis(len(shape)) not in grid:
-            # Else each makes the channels of many.
+        if wider == shares or not _crosses(along, shape):  # else each makes the channels of many
             yield Slicing(wider, grid=along)
     yield from everywhere(shape, cores, passing=passing)
+
+
+def _crosses(grid: tuple[tuple[int, int], ...], shape: Sequence[object]) -> bool:
+    """Whether a grid cuts both the channels of a tensor and another axis."""
+    return len(grid) > 1 and channel_axis(len(shape)) in dict(grid)
 
 
 def everywhere(shape: tuple[int, ...], cores: int, *, passing: bool) -> Iterator[Slicing]:
@@ -439,7 +443,8 @@ def _offer_runs(found: Sequence[KeptBuffer], table: ResidencyTable, limit: int) 
         by_grid = {slicing.grid: slicing for slicing in candidate.slicings(table)[::-1]}
         for grid, slicing in by_grid.items():
             ways.setdefault(grid, []).append((candidate, slicing))
-    while any(len(slicing.grid) > 1 for run in ways.values() for _, slicing in run):
+    slices = [slicing for run in ways.values() for _, slicing in run]
+    while any(_crosses(slicing.grid, slicing.slices[0]) for slicing in slices if slicing.grid):
         places = [
             place
             for own in ways.values()
