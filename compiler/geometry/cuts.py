@@ -146,9 +146,9 @@ def splits(group: Group, arch: Arch, cores: int) -> Iterator[tuple[Box, ...]]:
         yield boxes(last, grid, {}, arch)
     channels = split_channels(group)
     if channels is not None and channels not in axes:
-        for grid in grids(last, [channels], cores):
-            if grid:
-                yield boxes(last, grid, {channels: grain_of(last, channels, arch)}, arch)
+        rows = [axis for axis in cut_axes(last) if axis in axes and group.residents]
+        for grid in channel_grids(last, cores, rows, arch):
+            yield boxes(last, grid, {channels: grain_of(last, channels, arch)}, arch)
     for axis in recomputing_axes(group) if cores > 1 else ():
         if axis not in axes and (axis != channels or last[axis] <= arch.matrix.cols):
             yield boxes(last, {axis: min(cores, last[axis])}, {}, arch)
@@ -210,6 +210,23 @@ def _sums_over(nest: Nest, access: Access, axis: int) -> bool:
     each."""
     inner = range(nest.rank, len(nest.dims))
     return not access.uses(axis) and any(access.uses(dim) for dim in inner)
+
+
+def channel_grids(
+    shape: tuple[int, ...], cores: int, axes: Sequence[int], arch: Arch
+) -> Iterator[dict[int, int]]:
+    """Grids along the channels of a tensor; and along these and one of `axes` where none of these
+    alone gives work to as many cores: late layers have few rows, and where channels alone are cut
+    each core needs all that the others make."""
+    channels = channel_axis(len(shape))
+    assert channels is not None
+    grain = {channels: grain_of(shape, channels, arch)}
+    yield from (grid for grid in grids(shape, [channels], cores) if grid)
+    most = max((len(boxes(shape, {axis: cores}, {})) for axis in axes), default=cores)
+    for axis in axes if most < cores else ():
+        for grid in grids(shape, sorted((channels, axis)), cores):
+            if len(grid) == 2 and len(boxes(shape, grid, grain)) > most:
+                yield grid
 
 
 def grain_of(shape: tuple[int, ...], axis: int, arch: Arch) -> int:

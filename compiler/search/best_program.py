@@ -173,12 +173,13 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
 
 def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
-    """The best of `made`, the same with other schedules of its groups, that with one plan of loads,
-    and with constants that wait in shared memory; what else ran is in `tried` then."""
+    """The best of `made`, the same with other schedules of its groups, those with one plan of loads
+    and constants that wait in shared memory; what else ran is in `tried` then."""
     found = _least(_judged(made, wanted, judge, tried), wanted, judge)
     for early in early_versions(found):
-        best = _least((found, _ran(early, wanted, judge, tried)), wanted, judge)
-        if best is found:
+        filled = filled_version(early)  # what is loaded whole may pay only if it waits near by
+        best = _least((found, _ran(filled or early, wanted, judge, tried)), wanted, judge)
+        if best is found and filled is None:
             break
         found = best
     if (filled := filled_version(found)) is not None:

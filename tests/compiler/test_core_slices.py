@@ -32,6 +32,7 @@ from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.geometry.cuts import split_channels, splits
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
+from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import Slices, slicings
 from compiler.schedule.residency.table import Slicing
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
@@ -464,3 +465,33 @@ def test_layers_that_find_what_stays_are_priced_as_layers_alone() -> None:
     ways = (Group((first,), names[:1]), Group((first, second), names[1:]))
     late = [search.pricer(group).shares(Cores(2)).held_up for group in ways]
     assert late == [0.0, search.tiles.held_up]
+
+
+# Slices along rows and channels at once.
+
+
+def late_layers() -> onnx.ModelProto:
+    """Four convolutions of 32 channels on 8 x 8 pixels."""
+    net = Net()
+    x = net.input(1, 32, 8, 8)
+    for _ in range(4):
+        x = net.op("Relu", conv(net, x, 32, (3, 3)))
+    return net.model(x)
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+def test_late_layers_stay_on_all_cores_along_rows_and_channels(sync: str) -> None:
+    """Rows are enough for 8 of 16 cores, channels for 4, both together for all."""
+    model, arch = late_layers(), several(cores=16, sync=sync, tokens=256)
+    made = compiled(model, arch=arch, stages=Stages(partition=Unfused()))
+    between = [group.residents for group in groups(made)]
+    assert [len(residents) for residents in between] == [1, 2, 2, 1]
+    # A core makes 8 channels of two rows, and keeps all channels of these and of those around them.
+    for kept in (kept for residents in between for kept in residents.values()):
+        assert kept.passed and len(kept.slices) == 16
+        assert kept.slices[5][1:3] == ((0, 32), (1, 4))
+    trace = simulate(made.program, arch)
+    # The output alone: of each pixel each of four cores has half a burst of 64 B.
+    assert trace.traffic["dram.write"] == 8 * 8 * 4 * 64
+    assert trace.macs == 4 * 8 * 8 * 32 * 32 * 9  # none of them twice
+    right(made.program, model, arch)

@@ -16,7 +16,14 @@ from itertools import chain, groupby
 
 from compiler.cost.multicast import between_cores
 from compiler.geometry.boxes import layer_needs
-from compiler.geometry.cuts import boxes, channel_axis, grain_of, grids, slices_of
+from compiler.geometry.cuts import (
+    boxes,
+    channel_axis,
+    channel_grids,
+    cut_axes,
+    grain_of,
+    slices_of,
+)
 from compiler.geometry.tile_trace import TileTracer, Unwalkable
 from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (
@@ -317,13 +324,21 @@ def slicings(
     least one; `passing`: they can pass each other parts of it."""
     shape = readers[0].tensors[name].shape
     whole = _all_of(shape)
-    for shares, wider in _cuts(name, shape, readers, arch, cores):
+    axes = cut_axes(shape) if passing else []
+    for grid, shares, wider in _cuts(name, shape, readers, arch, cores, axes):
         if wider != shares and all(kept == whole for kept in wider):
             continue  # that is below
+        along = tuple(grid.items())
         if passing and wider != shares:
-            yield Slicing(wider, passed=True)
-        yield Slicing(wider)
+            yield Slicing(wider, passed=True, grid=along)
+        if wider == shares or not _crosses(along, shape):  # else each makes the channels of many
+            yield Slicing(wider, grid=along)
     yield from everywhere(shape, cores, passing=passing)
+
+
+def _crosses(grid: tuple[tuple[int, int], ...], shape: Sequence[object]) -> bool:
+    """Whether a grid cuts both the channels of a tensor and another axis."""
+    return len(grid) > 1 and channel_axis(len(shape)) in dict(grid)
 
 
 def everywhere(shape: tuple[int, ...], cores: int, *, passing: bool) -> Iterator[Slicing]:
@@ -338,17 +353,19 @@ def _all_of(shape: tuple[int, ...]) -> Box:
 
 
 def _cuts(
-    name: str, shape: tuple[int, ...], readers: Sequence[Group], arch: Arch, cores: int
-) -> Iterator[tuple[Slices, Slices]]:
-    """By core, its share of a tensor, and with that what it needs beside it."""
+    name: str, shape: tuple[int, ...], readers: Sequence[Group], arch: Arch, cores: int,
+    axes: Sequence[int],
+) -> Iterator[tuple[dict[int, int], Slices, Slices]]:  # fmt: skip
+    """Grids, `axes` among those that channels may be cut with; by core, its share of a tensor, and
+    with that what it needs beside it."""
     channels = channel_axis(len(shape))
     grain = {} if channels is None else {channels: grain_of(shape, channels, arch)}
-    among = () if channels is None else grids(shape, [channels], cores)
+    among = () if channels is None else channel_grids(shape, cores, axes, arch)
     for grid in (*slices_of(shape, cores), *among):
         shares = boxes(shape, grid, grain, arch)
         wider = _widened(name, shares, readers, grid, grain, arch) if len(shares) > 1 else None
         if wider is not None:
-            yield shares, wider
+            yield grid, shares, wider
 
 
 def _widened(
@@ -402,6 +419,7 @@ class KeepTensors(Omittable):
         limit = int(self.share * prices.arch.memories.local.size)
         found = sorted(candidates(parts, graph, prices), key=lambda c: -c.worth)
         known: dict[Hashable, Slicing | None] = {}
+        _offer_runs(found, table, limit)
         for _ in range(2):  # some pay beside what is kept only after them
             kept = {row.span.name for row in table.rows}
             left = (candidate for candidate in found if candidate.name not in kept)
@@ -410,6 +428,55 @@ class KeepTensors(Omittable):
             if len(table.rows) == len(kept):
                 break
         return tuple(table.parts)
+
+
+Run = list[tuple[KeptBuffer, Slicing]]
+"""Candidates, each between the same groups as another one, all cut along one grid."""
+
+
+def _offer_runs(found: Sequence[KeptBuffer], table: ResidencyTable, limit: int) -> None:
+    """Keep what groups one after another make, all cut along one grid, where that is expected to be
+    quicker and some is cut along two axes: one such tensor by itself bars its groups from the cuts
+    that suit what else they read."""
+    ways: dict[Hashable, Run] = {}
+    for candidate in sorted(found, key=lambda c: c.first):
+        by_grid = {slicing.grid: slicing for slicing in candidate.slicings(table)[::-1]}
+        for grid, slicing in by_grid.items():
+            ways.setdefault(grid, []).append((candidate, slicing))
+    slices = [slicing for run in ways.values() for _, slicing in run]
+    while any(_crosses(slicing.grid, slicing.slices[0]) for slicing in slices if slicing.grid):
+        places = [
+            place
+            for own in ways.values()
+            for run in _runs(own, table)
+            if (place := table.together(partial(_run_places, run, limit))) is not None
+        ]
+        best = max(places, key=table.saves, default=None)
+        if best is None or table.saves(best) <= 0:
+            return
+        table.commit(best)
+
+
+def _runs(own: Run, table: ResidencyTable) -> Iterator[Run]:
+    """Parts of `own` that are as long as they can be, of what can still be kept so."""
+    run, end, placed = Run(), -1, {row.span.name for row in table.rows}
+    for candidate, slicing in own:
+        around = [table.group(position).residents for position in candidate.groups]
+        counts = {len(kept.slices) for residents in around for kept in residents.values()}
+        if candidate.name in placed or not counts <= {len(slicing.slices)} or not slicing.grid:
+            continue
+        if candidate.first > end:
+            yield run
+            run = []
+        run.append((candidate, slicing))
+        end = max(end, candidate.last)
+    yield run
+
+
+def _run_places(run: Run, limit: int, table: ResidencyTable) -> Iterator[Placement | None]:
+    """Where the candidates of a run can be kept, as far as there is room."""
+    for candidate, slicing in run if len(run) > 1 else ():
+        yield from candidate.places(table, limit, slicing=slicing)
 
 
 def _offer(

@@ -55,6 +55,8 @@ class Slicing:
     """By core, the part that it keeps; none: the one core keeps all of it."""
     passed: bool = False
     """Whether cores pass each other what they keep beside their own shares."""
+    grid: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    """Axes along which shares are cut, each with the number of its parts."""
 
 
 @dataclass(frozen=True)
@@ -330,6 +332,11 @@ class ResidencyTable:
         if best is not None:
             self.commit(best)
         return best
+
+    def saves(self, place: Placement) -> float:
+        """Cycles that the groups changed by `place` are expected to take less."""
+        before, behind = (self._added_cycles(changed, place[1]) for changed in ({}, place[1]))
+        return before - behind if behind < before else 0.0
 
     def around(self, candidate: ResidencyCandidate, tensors: Collection[str]) -> Hashable:
         """What decides where a candidate that lies in `tensors` is best: the parts from the one

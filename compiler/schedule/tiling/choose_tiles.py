@@ -335,7 +335,12 @@ class GroupSearch:
 
     def _splits(self, group: Group) -> Iterator[Parts]:
         """Parts for the cores, along the axes that all results can be cut; most cores first."""
-        ways = [p for p in splits(group, self.arch, self.cores) if keeps_apart(group, p, self.arch)]
+        lies = {len(kept.slices) for kept in group.residents.values()}
+        ways = [
+            parts
+            for parts in splits(group, self.arch, self.cores)
+            if lies <= {len(parts)} and keeps_apart(group, parts, self.arch)
+        ]
         ways.sort(key=len, reverse=True)
         yield from ways[: self.tiles.breadth.splits]
 
