@@ -38,6 +38,11 @@ AGAIN = 1.5
 """Times its bytes that are loaded of a constant of which some are loaded again."""
 
 
+def plan_loads(steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers) -> tuple[Step, ...]:
+    """`steps` with their constants where loads can begin early."""
+    return _planned(steps, arch, alloc)[0]
+
+
 def early_loads(
     steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers,
     fit: Callable[[Schedule, Fit | None], Fit],
@@ -56,11 +61,11 @@ def early_loads(
     for streams in dict.fromkeys((frozenset(waits), frozenset(n for n, w in waits.items() if w))):
         pairs = enumerate(zip(steps, whole, strict=True))
         made = [old if n in streams else new for n, (old, new) in pairs]
-        yield _planned(made, arch, alloc)[0]
+        yield plan_loads(made, arch, alloc)
     # Nothing follows the last loads: products may begin with the first of their tiles.
     last = max((n for n, step in enumerate(steps) if _streams(step)), default=-1)
     if last >= 0 and (tiled := _all_tiles(steps[last], made[:last], arch, alloc)) is not None:
-        yield _planned([*made[:last], tiled, *made[last + 1 :]], arch, alloc)[0]
+        yield plan_loads([*made[:last], tiled, *made[last + 1 :]], arch, alloc)
 
 
 def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], Fit]) -> list[Step]:
@@ -204,7 +209,7 @@ def _life(step: PlacedGroup, buffer: TileBuffer, begin: int) -> tuple[int, int]:
 
 
 def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]:
-    """Loads of a step that do not depend on its loops, in order of use."""
+    """Loads of constants of a step, of streamed ones the first, in order of use."""
     if not isinstance(step, PlacedGroup):
         return
     plan, tensors = step.plan, step.plan.schedule.group.tensors
@@ -214,7 +219,6 @@ def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]
         for buffer in plan.buffers.values()
         if buffer.name in engines and buffer.key is not None and buffer.address is None
         and tensors[buffer.key[0]].data is not None
-        and not (plan.schedule.loops and buffer.level)
     ]  # fmt: skip
     rows = {row[0].name: row for row in _rows(step, own, arch)}
     behind = {buffer.name for row in rows.values() for buffer in row[1:]}
@@ -298,9 +302,8 @@ class _Space:
     ) -> None:  # fmt: skip
         """Move what loads bring to where that is free by its latest moment, or earlier than now;
         `late` gets the steps with loads that begin later still. By `twins`, what equal layers load
-        lies where that of the layer before does, unless elsewhere it could begin earlier."""
+        lies where that of the layer before does, if it can begin there before it is needed."""
         moved: dict[int, list[int]] = {}
-        begun: dict[str, int] = {}
         for load, wish in wanted:
             own = [self.rows[load.step, buffer.name] for buffer in load.buffers]
             low = int(self.spans[own, 0].min())
@@ -313,8 +316,7 @@ class _Space:
             points, enough = np.array([low]), wish
             if len(mine) < len(like):
                 points = np.array([like[len(mine)], low])
-                # An engine loads one after another, so no earlier than what it loads before.
-                enough = max(wish, min(begun.get(load.engine, 0), load.first - 1))
+                enough = max(wish, load.first - 1)
             starts = self._starts(points, size, load, wish, others)
             if starts[0] > enough:
                 ends = 0, self.size - size
@@ -328,7 +330,6 @@ class _Space:
             best = 0 if starts[0] <= enough else int(starts.argmin())
             start, by = int(starts[best]), int(points[best]) - low
             mine.append(low + by)
-            begun[load.engine] = start
             for buffer in load.buffers:
                 address, pitch = places[load.step][buffer.name]
                 places[load.step][buffer.name] = address + by, pitch
