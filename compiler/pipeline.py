@@ -40,7 +40,7 @@ from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, op
 from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
-from compiler.memory.load_plan import plan_loads as planned
+from compiler.memory.load_plan import with_early_loads
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.provenance import Known, mark_source, source_values
 from compiler.options import Stages
@@ -346,7 +346,7 @@ def plan_loads(schedule: ScheduledNetwork, ctx: Context) -> ScheduledNetwork:
     """One plan of loads for the whole program; not for several lengths, on which lives depend."""
     if schedule.search.graph.registers:
         return schedule
-    return replace(schedule, steps=planned(schedule.steps, ctx.arch, ctx.stages.alloc))
+    return replace(schedule, steps=with_early_loads(schedule.steps, ctx.arch, ctx.stages.alloc))
 
 
 def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:
