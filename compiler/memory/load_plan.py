@@ -40,14 +40,7 @@ AGAIN = 1.5
 
 
 def with_early_loads(steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers) -> tuple[Step, ...]:
-    """`steps` with their constants where loads can begin early.
-
-    before:
-        layer 2 loads w2 behind the last use of w1, in the same bytes
-    after:
-        layer 2 loads w2 to bytes that layer 0 has left, while layer 1 works with w1; layer 4 w4 to
-        those that layer 2 has left
-    """
+    """`steps` with their constants where loads can begin early."""
     return _planned(steps, arch, alloc)[0]
 
 
