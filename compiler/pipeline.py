@@ -40,6 +40,7 @@ from compiler.frontend.canonicalize.symbolic_axes import OpenAxes, mark_open, op
 from compiler.frontend.reference_types import refusal
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.lowering.host import Fallback
+from compiler.memory.load_plan import with_early_loads
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.numerics.recipe import Known, mark_source, source_values
 from compiler.options import Stages
@@ -241,7 +242,7 @@ def schedule_and_emit(
     for strategy in strategies(ctx.stages, ctx.arch.core_count, given=given):
         tried = ctx.with_stages(strategy.stages)
         try:
-            schedule = find_schedule(network, tried)
+            schedule = plan_loads(find_schedule(network, tried), tried)
             _observe_steps(schedule, ctx)
             schedule, code = emit(schedule, tried)
         except TooFewTokens as why:
@@ -338,6 +339,13 @@ def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
             fits = place_in_pieces(ctx.costs, part, before)
         before = fits[-1]
         yield from (PlacedGroup(*fit) for fit in fits)
+
+
+def plan_loads(schedule: ScheduledNetwork, ctx: Context) -> ScheduledNetwork:
+    """One plan of loads for the whole program; not for several lengths, on which lives depend."""
+    if schedule.search.graph.registers:
+        return schedule
+    return replace(schedule, steps=with_early_loads(schedule.steps, ctx.arch, ctx.stages.alloc))
 
 
 def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Group]]:

@@ -1,10 +1,11 @@
 """One plan of loads for the whole program: constants lie where their loads can begin early.
 
 Placed group by group, a constant finds its bytes free when the group before is at its end. Yet DRAM
-rests while groups compute, and there is room elsewhere. So layers load their weights as a whole
-where the loads can begin in time: the slots of streamed ones hold back all loads behind them.
-Backwards from the last layer, each load gets a latest moment; forwards, constants move to bytes
-that are free from that moment on, or as early as any are. Nothing else moves.
+rests while groups compute, and there is room elsewhere. Backwards from the last layer, each load
+gets a latest moment; forwards, constants move to bytes that are free from that moment on, or as
+early as any are. Nothing else moves. Where layers are equal the plan repeats, so that programs do.
+Layers may also load their weights as a whole where the loads can begin in time: the slots of
+streamed ones hold back all loads behind them.
 """
 
 from __future__ import annotations
@@ -38,11 +39,16 @@ AGAIN = 1.5
 """Times its bytes that are loaded of a constant of which some are loaded again."""
 
 
+def with_early_loads(steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers) -> tuple[Step, ...]:
+    """`steps` with their constants where loads can begin early."""
+    return _planned(steps, arch, alloc)[0]
+
+
 def early_loads(
     steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers,
     fit: Callable[[Schedule, Fit | None], Fit],
 ) -> Iterator[tuple[Step, ...]]:  # fmt: skip
-    """`steps` with constants where their loads can begin early, in ways of which a run has to say
+    """`steps` with constants that are loaded as a whole early, in ways of which a run has to say
     which is best; `fit` plans and places a group behind another one.
 
     before:
@@ -56,11 +62,11 @@ def early_loads(
     for streams in dict.fromkeys((frozenset(waits), frozenset(n for n, w in waits.items() if w))):
         pairs = enumerate(zip(steps, whole, strict=True))
         made = [old if n in streams else new for n, (old, new) in pairs]
-        yield _planned(made, arch, alloc)[0]
+        yield with_early_loads(made, arch, alloc)
     # Nothing follows the last loads: products may begin with the first of their tiles.
     last = max((n for n, step in enumerate(steps) if _streams(step)), default=-1)
     if last >= 0 and (tiled := _all_tiles(steps[last], made[:last], arch, alloc)) is not None:
-        yield _planned([*made[:last], tiled, *made[last + 1 :]], arch, alloc)[0]
+        yield with_early_loads([*made[:last], tiled, *made[last + 1 :]], arch, alloc)
 
 
 def _loaded_whole(steps: Sequence[Step], fit: Callable[[Schedule, Fit | None], Fit]) -> list[Step]:
@@ -204,7 +210,7 @@ def _life(step: PlacedGroup, buffer: TileBuffer, begin: int) -> tuple[int, int]:
 
 
 def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]:
-    """Loads of a step that do not depend on its loops, in order of use."""
+    """Loads of constants of a step, of streamed ones the first, in order of use."""
     if not isinstance(step, PlacedGroup):
         return
     plan, tensors = step.plan, step.plan.schedule.group.tensors
@@ -214,7 +220,6 @@ def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]
         for buffer in plan.buffers.values()
         if buffer.name in engines and buffer.key is not None and buffer.address is None
         and tensors[buffer.key[0]].data is not None
-        and not (plan.schedule.loops and buffer.level)
     ]  # fmt: skip
     rows = {row[0].name: row for row in _rows(step, own, arch)}
     behind = {buffer.name for row in rows.values() for buffer in row[1:]}
@@ -298,7 +303,8 @@ class _Space:
     ) -> None:  # fmt: skip
         """Move what loads bring to where that is free by its latest moment, or earlier than now;
         `late` gets the steps with loads that begin later still. By `twins`, what equal layers load
-        lies where that of the layer before does, unless elsewhere it could begin earlier."""
+        lies where that of the layer before does: in the second one unless elsewhere it could begin
+        earlier, in all behind it if it can begin there before it is needed."""
         moved: dict[int, list[int]] = {}
         begun: dict[str, int] = {}
         for load, wish in wanted:
@@ -309,12 +315,14 @@ class _Space:
             near = (self.spans[:, 3] >= wish) & (self.spans[:, 2] <= load.last)
             near[own] = False
             others = self.spans[near]
-            mine, like = moved.setdefault(load.step, []), moved.get(twins[load.step], ())
+            twin, mine = twins[load.step], moved.setdefault(load.step, [])
+            like = moved.get(twin, ())
             points, enough = np.array([low]), wish
             if len(mine) < len(like):
                 points = np.array([like[len(mine)], low])
                 # An engine loads one after another, so no earlier than what it loads before.
-                enough = max(wish, min(begun.get(load.engine, 0), load.first - 1))
+                before = begun.get(load.engine, 0) if twins[twin] < 0 else load.first
+                enough = max(wish, min(before, load.first - 1))
             starts = self._starts(points, size, load, wish, others)
             if starts[0] > enough:
                 ends = 0, self.size - size

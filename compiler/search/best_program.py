@@ -30,8 +30,8 @@ from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
-from compiler.memory.load_plan import early_loads
-from compiler.memory.on_chip import PlacedGroup, Step
+from compiler.memory.load_plan import early_loads, with_early_loads
+from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
 from compiler.schedule.fusion.greedy import Branch, BranchX
@@ -110,7 +110,7 @@ class Best:
     judged: bool = False
     """Whether the schedules of its groups are those that were quickest as simulated."""
     early: bool = False
-    """Whether one plan says when the loads of all groups begin."""
+    """Whether layers load their constants as a whole where that can begin in time."""
     same: tuple[Stages, ...] = ()
     """Other passes that give this program."""
     quick: tuple[tuple[Stages, int], ...] = ()
@@ -173,8 +173,8 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
 
 def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
-    """The best of `made`, the same with other schedules of its groups, those with one plan of loads
-    and constants that wait in shared memory; what else ran is in `tried` then."""
+    """The best of `made`, the same with other schedules of its groups, those with constants as a
+    whole early and with those that wait in shared memory; what else ran is in `tried` then."""
     found = _least(_judged(made, wanted, judge, tried), wanted, judge)
     for early in early_versions(found):
         filled = filled_version(early)  # what is loaded whole may pay only if it waits near by
@@ -255,8 +255,15 @@ def _unmoved(made: Best) -> Best | None:
     with suppress(DoesNotFit):
         steps = refitted(made.result.steps, fit)
         if any(new is not old for new, old in zip(steps, made.result.steps, strict=True)):
-            return replace(made, result=replace_steps(made.result, steps))
+            return replace(made, result=_with_steps(made, steps, blind))
     return None
+
+
+def _with_steps(made: Best, steps: tuple[Step, ...], alloc: PlaceBuffers) -> CompileResult:
+    """What `made` computes by other steps, with one plan of loads as what is compiled has."""
+    if not made.result.program.registers:
+        steps = with_early_loads(steps, made.arch, alloc)
+    return replace_steps(made.result, steps)
 
 
 WORTH = 0.03
@@ -265,7 +272,7 @@ for a plan of loads or for constants that wait in shared memory."""
 
 
 def early_versions(made: Best) -> Iterator[Best]:
-    """`made` with one plan for the loads of all its groups, where that may save time; not of
+    """`made` with constants that are loaded as a whole early, where that may save time; not of
     programs for several lengths, in which lives depend on them."""
     result, search = made.result, made.result.search
     assert search is not None
@@ -405,7 +412,7 @@ def _judged(
     if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
         return found
     try:
-        result = replace(replace_steps(made.result, steps), trials=tried)
+        result = replace(_with_steps(made, steps, made.options.stages.alloc), trials=tried)
     except DoesNotFit:  # more tokens at once than there are
         return found
     return [*found, _ran(replace(made, result=result, judged=True), wanted, judge, programs)]
@@ -503,7 +510,7 @@ def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:
         f"on {cores} of {most} cores": cores < most,
         "layers alone as well": isinstance(partition, Optimal) and partition.alone,
         "groups as simulated": made.judged,
-        "loads of all groups in one plan": made.early,
+        "constants as a whole early": made.early,
         "constants wait in shared memory": _filled(made),
     }
     how = tuple(word for word, meant in words.items() if meant)

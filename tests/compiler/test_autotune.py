@@ -67,15 +67,15 @@ def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_m
     assert [each.cycles for each in found.tried] == [cycles["aware"], cycles["blind"]]
 
 
-def early(
-    net: Net, end: str, arch: Arch, stages: Stages = JUDGED
-) -> tuple[Best, list[CompileResult]]:
-    """The best program of a network that loads its constants group by group, and those with one
-    plan of loads for all."""
+def with_and_without_plan(
+    net: Net, end: str, arch: Arch, stages: Stages
+) -> tuple[CompileResult, CompileResult]:
+    """What is compiled of a network, and the same with constants placed group by group."""
+    model, options = prepared(net.model(end), "net"), CompileOptions("int8", stages=stages)
+    made = compile_model(model, arch, options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(best_module, "early_versions", lambda made: iter(()))
-        before = best(prepared(net.model(end), "net"), arch, stages)
-    return before, [each.result for each in best_module.early_versions(before)]
+        patch.setattr(pipeline, "with_early_loads", lambda steps, *_: steps)
+        return made, compile_model(model, arch, options)
 
 
 def test_constants_are_loaded_early_by_one_plan_for_all_groups() -> None:
@@ -84,15 +84,32 @@ def test_constants_are_loaded_early_by_one_plan_for_all_groups() -> None:
     for channels in (64, 128, 128, 64):
         x = net.op("Relu", conv(net, x, channels, (3, 3)))
     arch = machine(types=("int8", "fp32"), local={"size": 24576, "banks": 4}, latency=100)
-    before, made = early(net, x, arch)
-    feeds = {port.name: np.ones(port.shape, "f4") for port in before.result.program.inputs}
-    expected = execute(before.result.program, feeds, arch)
-    for each in made:
-        verify(each.program, arch)
-        got = execute(each.program, feeds, arch)
-        assert all((got[name] == expected[name]).all() for name in expected)
-    assert min(traced(each.program, arch).cycles for each in made) < before.cycles
-    assert best(prepared(net.model(x), "net"), arch).cycles < before.cycles
+    made, apart = with_and_without_plan(net, x, arch, JUDGED)
+    feeds = {port.name: np.ones(port.shape, "f4") for port in apart.program.inputs}
+    expected, got = (execute(each.program, feeds, arch) for each in (apart, made))
+    verify(made.program, arch)
+    assert all((got[name] == expected[name]).all() for name in expected)
+    assert traced(made.program, arch).cycles < traced(apart.program, arch).cycles
+
+
+@pytest.mark.parametrize(
+    ("rows", "wide", "size", "most"), [(16, 128, 24576, 0.92), (1, 384, 32768, 0.97)],
+    ids=["whole", "streamed"],
+)  # fmt: skip
+def test_the_plan_of_loads_repeats_over_equal_layers(
+    rows: int, wide: int, size: int, most: float
+) -> None:
+    """Ten pairs of products: all that are neither first nor last repeat two steps."""
+    net = Net(quantized=True)
+    x = net.input(1, rows, 128)
+    for _ in range(10):
+        x = net.op("MatMul", net.op("MatMul", x, net.weight(128, wide)), net.weight(wide, 128))
+    arch = machine(types=("int8", "fp32"), local={"size": size, "banks": 4}, latency=100)
+    made, apart = with_and_without_plan(net, x, arch, Stages(partition=Unfused()))
+    assert traced(made.program, arch).cycles < most * traced(apart.program, arch).cycles
+    assert made.recipe is not None
+    assert [stage.alike for stage in made.recipe.stages] == [0, 1, *[2, 3] * 9, 20]
+    verify(made.program, arch)
 
 
 def test_products_of_the_last_loads_begin_with_the_first_tile() -> None:
@@ -104,27 +121,15 @@ def test_products_of_the_last_loads_begin_with_the_first_tile() -> None:
         x = net.op("Relu", conv(net, x, 64, (3, 3)))
     arch = machine(types=("int8", "fp32"), local={"size": 65536, "banks": 4}, latency=100)
     arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("2 B/cycle"))
-    _, (whole, tiled) = early(net, x, arch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best_module, "early_versions", lambda made: iter(()))
+        before = best(prepared(net.model(x), "net"), arch)
+    whole, tiled = (each.result for each in best_module.early_versions(before))
     plans = [[s.plan for s in each.steps if isinstance(s, PlacedGroup)] for each in (whole, tiled)]
     slots = [max(b.slots for plan in own for b in plan.buffers.values()) for own in plans]
     assert slots == [2, 4]
     verify(tiled.program, arch)
     assert traced(tiled.program, arch).cycles < traced(whole.program, arch).cycles
-
-
-def test_what_equal_layers_load_early_lies_at_the_same_places() -> None:
-    """Ten pairs of products: all that are neither first nor last repeat two steps, in a plan that
-    is quicker than what was placed group by group."""
-    net = Net(quantized=True)
-    x = net.input(1, 16, 128)
-    for _ in range(20):
-        x = net.op("MatMul", x, net.weight(128, 128))
-    arch = machine(types=("int8", "fp32"), local={"size": 24576, "banks": 4}, latency=100)
-    before, (made,) = early(net, x, arch, replace(JUDGED, partition=Unfused()))
-    assert traced(made.program, arch).cycles < 0.92 * before.cycles
-    assert made.recipe is not None
-    assert [stage.alike for stage in made.recipe.stages] == [0, 1, *[2, 3] * 9, 20]
-    verify(made.program, arch)
 
 
 def unjudged(model: ir.Model, arch: Arch) -> int:
