@@ -482,7 +482,7 @@ class GroupEmitter:
         here; `apart`, from one place to the next, before the first that is behind its layer."""
         nodes: list[Node] = []
         schedule, origin = self.plan.schedule, self.layers[position].origin
-        for name in self.walked.rolled:
+        for name in self.plan.handed_on:
             buffer = self.plan.buffers[self.plan.held[name]]
             behind = next(stage.stop for stage in schedule.stages if buffer.first in stage)
             place = behind if apart else schedule.group.internal_readers[name][-1]

@@ -47,7 +47,7 @@ from compiler.tensor_ir.nest import Access, Nest, dense, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.matrix_cycles import tile_limits
 from simmodel.arch.record import Arch
-from simmodel.isa.region import replace
+from simmodel.isa.region import cached_property, replace
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,12 @@ class Plan:
     """Tensor -> buffer of the group that holds it."""
     slots: int = 1
     """Of streamed buffers."""
+
+    @cached_property
+    def handed_on(self) -> tuple[str, ...]:
+        """Tensors of which any tile of any core keeps a part for the next."""
+        every = {name for walked in self.walked for tile in walked.handed for name in tile}
+        return tuple(name for name in self.walked[0].rolled if name in every)
 
     def of(self, schedule: Schedule, names: Mapping[str, str]) -> Plan:
         """The same for a group that is like this one but for its names; `names` has them by those

@@ -74,6 +74,7 @@ def work(walked: TileTrace, layer: int) -> list[tuple[int, int] | None]:
 
 
 SAME = (3, 1, 1, 1)
+POINT = (1, 1, 0, 0)
 
 
 def test_rolling_tiles_compute_each_row_once() -> None:
@@ -257,6 +258,9 @@ def test_what_passes_between_layers(rolling: bool) -> None:
     assert not rolling or buffer.slots == 1
     assert plan.layers[0].store is None
     assert name == group.layers[0].result.name
+    assert plan.handed_on == ((name,) if rolling else ())
+    # Nothing is handed on, and no step waits for that, where tiles need no rows of others.
+    assert planned(chain(12, POINT, POINT), rolling=rolling).handed_on == ()
 
 
 @pytest.mark.parametrize(
