@@ -6,6 +6,8 @@ turn leaves the memory off chip at rest; what is left behind the loop says when 
 
     before:  for t in 56: load x[t], compute t; load w (1 MiB)
     after:   for t in 56: load x[t], w[16 KiB * t ...], compute t; load w[896 KiB ...]
+
+So do turns of a loop inside that loads as well.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ LEAST = 2
 """A part moves so many times as long at least as its start-up and latency take."""
 
 
+Turns = tuple[tuple[str, int], ...]
+"""Variable and count of each loop around one turn of the innermost, the outermost first."""
+
+
 @dataclass
 class LoopRoom:
     """Time that the turns of a loop leave to loads of what comes behind it."""
@@ -37,8 +43,10 @@ class LoopRoom:
     engine: str
     arch: Arch
     loop: SegmentedLoop
-    place: int
-    """Where in the body loads stand."""
+    path: tuple[int, ...]
+    """Where in the bodies the loops inside stand that load as well, and where loads stand there."""
+    turns: list[Turns]
+    """By segment of the innermost loop."""
     left: list[float]
     """By segment, bytes that each turn may load."""
     added: list[list[EngineStep]]
@@ -46,42 +54,43 @@ class LoopRoom:
 
     @classmethod
     def of(cls, loop: SegmentedLoop, engine: str, prices: EngineCycles) -> LoopRoom | None:
-        """The room in `loop`; None where there is none, or a loop inside loads."""
-        arch, place = prices.arch, 0
-        for segment in loop.segments:
-            for number, node in enumerate(segment.body):
-                if not any(leaf.engine == engine and leaf.items for leaf in node.leaves):
-                    continue
-                if isinstance(node, SegmentedLoop):
-                    return None
-                place = max(place, number + 1)
+        """The room in `loop`; None where there is none, or several loops inside load."""
+        arch, path = prices.arch, _load_path(loop, engine)
+        if path is None:
+            return None
         far = arch.constants
         rate = min(copy_rate(arch, arch.copy_[engine], far), arch.far_rates[far] / prices.cores)
         pace = prices.estimated(loop) / (sum(segment.count for segment in loop.segments) or 1)
-        left = [SURE * prices.spare(s.body, engine, pace) * rate for s in loop.segments]
+        turns, left = list[Turns](), list[float]()
+        for segment in loop.segments:
+            own = [*_turns(SegmentedLoop(loop.variable, (segment,)), path)]
+            inner = sum(math.prod(count for _, count in each[1:]) for each in own)
+            spare = SURE * prices.spare(segment.body, engine, pace) * rate
+            turns += own
+            left += [spare / inner for _ in own]
         if max(left, default=0.0) <= 0:
             return None
-        return cls(engine, arch, loop, place, left, [[] for _ in left])
+        return cls(engine, arch, loop, path, turns, left, [[] for _ in left])
 
     def take(self, leaf: EngineStep, copy: Copy) -> EngineStep:
-        """What is left of a load of a constant, whose place nothing uses since before the loop,
+        """What is left of a load of a constant, whose place nothing uses in the loop or behind it,
         when the turns load of it what they can."""
         arch, size = self.arch, copy.dst.elements * copy.dst.itemsize
         grain = math.lcm(BURSTS, copy.dst.itemsize)
         start = startup_bytes(arch, arch.copy_[self.engine], copy.src.memory)
         loaded = 0
-        for number, segment in enumerate(self.loop.segments):
+        for number, loops in enumerate(self.turns):
+            count = math.prod(count for _, count in loops)
             rest, most = size - loaded, self.left[number] - start
-            part = int(min(most, rest / segment.count) // grain) * grain
-            part = rest if segment.count == 1 and rest <= most else part
+            part = int(min(most, rest / count) // grain) * grain
+            part = rest if count == 1 and rest <= most else part
             if part < LEAST * start or part <= 0:
                 continue
             self.left[number] -= part + start
-            step = self.loop.variable if segment.count > 1 else ""
             # Nothing that tokens have to know of: who reads it waits for the rest.
-            item = _slice(copy, loaded, part, step)
+            item = _slice(copy, loaded, part, loops)
             self.added[number].append(replace(leaf, items=(item,), uses=()))
-            loaded += part * segment.count
+            loaded += part * count
         if not loaded:
             return leaf
         # Its uses are those of all parts: it ends behind them, also where nothing is left to load.
@@ -91,24 +100,66 @@ class LoopRoom:
 
     def filled(self, loop: Node) -> Node:
         """The loop, with what turns load on other engines already, with all that they load."""
-        assert isinstance(loop, SegmentedLoop)
-        most = max(map(len, self.added))
-        segments = []
-        for segment, own in zip(loop.segments, self.added, strict=True):
-            idle = [EngineStep(self.engine, ())] * (most - len(own))
-            body = segment.body
-            body = (*body[: self.place], *own, *idle, *body[self.place :])
-            segments.append(LoopSegment(segment.count, body))
-        return SegmentedLoop(loop.variable, tuple(segments))
+        most, every = max(map(len, self.added)), iter(self.added)
+
+        def with_loads(loop: Node, path: tuple[int, ...]) -> Node:
+            assert isinstance(loop, SegmentedLoop)
+            segments = []
+            for segment in loop.segments:
+                (place, *inside), body = path, segment.body
+                if inside:
+                    made = (with_loads(body[place], tuple(inside)),)
+                    body = (*body[:place], *made, *body[place + 1 :])
+                else:
+                    own = next(every)
+                    idle = [EngineStep(self.engine, ())] * (most - len(own))
+                    body = (*body[:place], *own, *idle, *body[place:])
+                segments.append(LoopSegment(segment.count, body))
+            return SegmentedLoop(loop.variable, tuple(segments))
+
+        return with_loads(loop, self.path)
 
 
-def _slice(copy: Copy, start: int, size: int, variable: str = "") -> Copy:
-    """`size` bytes of a contiguous copy from `start` on; in each turn of a loop the next ones."""
+def _load_path(loop: SegmentedLoop, engine: str) -> tuple[int, ...] | None:
+    """Where the loop stands, in the body of each loop around it, that loads on an engine, and the
+    place behind its loads; None where that are several."""
+    rows = [*zip(*(segment.body for segment in loop.segments), strict=True)]
+    leaves = ([leaf for node in row for leaf in node.leaves] for row in rows)
+    loads = [any(leaf.engine == engine and leaf.items for leaf in own) for own in leaves]
+    places = [place for place, found in enumerate(loads) if found]
+    inner = [place for place in places if isinstance(rows[place][0], SegmentedLoop)]
+    if not inner:
+        return (max(places, default=-1) + 1,)
+    if len(inner) > 1:
+        return None
+    same = [node for node in rows[inner[0]] if isinstance(node, SegmentedLoop)]
+    segments = tuple(segment for node in same for segment in node.segments)
+    rest = _load_path(SegmentedLoop(same[0].variable, segments), engine)
+    return None if rest is None else (inner[0], *rest)
+
+
+def _turns(loop: Node, path: tuple[int, ...], around: Turns = ()) -> Iterator[Turns]:
+    """By segment of the innermost loop of `path`, all loops around its turns."""
+    assert isinstance(loop, SegmentedLoop)
+    for segment in loop.segments:
+        own = (*around, (loop.variable, segment.count))
+        if len(path) == 1:
+            yield own
+        else:
+            yield from _turns(segment.body[path[0]], path[1:], own)
+
+
+def _slice(copy: Copy, start: int, size: int, loops: Turns = ()) -> Copy:
+    """`size` bytes of a contiguous copy from `start` on; in each turn of `loops` the next ones."""
+    terms, step = list[tuple[str, int]](), size
+    for variable, count in reversed(loops):
+        if count > 1:
+            terms.append((variable, step))
+        step *= count
 
     def of(whole: Operand) -> Operand:
         address, item = whole.address.plus(start), whole.itemsize
-        if variable:
-            address = replace(address, terms=(*address.terms, (variable, size)))
+        address = replace(address, terms=(*address.terms, *terms))
         return replace(whole, address=address, shape=(size // item,), strides=(item,))
 
     return replace(copy, dst=of(copy.dst), src=of(copy.src))

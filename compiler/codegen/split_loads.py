@@ -79,26 +79,47 @@ class SplitLoads(Omittable):
         loads = [e for e, kind in arch.copy_.items() if arch.constants in kind.from_]
         rooms: list[tuple[int, LoopRoom]] = []
         passed: list[tuple[int, SegmentedLoop]] = []  # whose room nothing has asked for
+        waits: dict[int, list[Node]] = {}
+
+        def rest(leaf: Node) -> Node:
+            """What is left of a load when loops behind the last use of its place do their part."""
+            if not isinstance(leaf, EngineStep) or not (passed or rooms):
+                return leaf
+            copy = _contiguous_constant_load(leaf, arch)
+            if copy is None or leaf.uses[0].memory == "shared":  # which other cores use as well
+                return leaf
+            use = leaf.uses[0]
+            (last,) = used.last(leaf.engine, use, [0], [use.high - use.low])
+            for place, loop in passed:
+                own = {engine for engine, _ in loop.touches}
+                made = (LoopRoom.of(loop, e, prices) for e in loads if e in own)
+                rooms.extend((place, room) for room in made if room is not None)
+            passed.clear()
+            for place, room in rooms:
+                left = (
+                    room.take(leaf, copy) if place > last and room.engine == leaf.engine else leaf
+                )
+                if left is not leaf:
+                    behind = [replace(leaf, items=())] if last >= 0 else []
+                    waits.setdefault(place, []).extend(behind)
+                    return left
+            return leaf
+
         for number, node in enumerate(nodes):
-            if isinstance(node, SegmentedLoop):
+            if isinstance(node, EngineStep):
+                found[number] = rest(node)
+            else:
+                # Constants that stay for all tiles come in the first.
+                first = node.segments[:1]
+                if first and first[0].count == 1:
+                    turn = LoopSegment(1, tuple(map(rest, first[0].body)))
+                    found[number] = replace(node, segments=(turn, *node.segments[1:]))
                 passed.append((number, node))
-            elif (passed or rooms) and (copy := _contiguous_constant_load(node, arch)) is not None:
-                use = node.uses[0]
-                (last,) = used.last(node.engine, use, [0], [use.high - use.low])
-                if last < 0 and use.memory != "shared":  # which other cores use as well
-                    for place, loop in passed:
-                        own = {engine for engine, _ in loop.touches}
-                        made = (LoopRoom.of(loop, e, prices) for e in loads if e in own)
-                        rooms += ((place, room) for room in made if room is not None)
-                    passed.clear()
-                    for _, room in rooms:
-                        if room.engine == node.engine and found[number] is node:
-                            found[number] = room.take(node, copy)
             for engine, use in node.touches:
                 used.add(number, engine, use)
         for number, room in rooms:
             found[number] = room.filled(found[number])
-        return found
+        return [node for number, own in enumerate(found) for node in (*waits.get(number, ()), own)]
 
     def _load_pieces(self, leaf: EngineStep, used: _Used, arch: Arch) -> Iterator[Node]:
         """`leaf`, or its pieces, those that can begin first first."""

@@ -338,7 +338,11 @@ class _OneMemory:
         if self.options.apart and self.memory.mapping == "blocked" and self.memory.banks > 1:
             grains.insert(0, math.lcm(self.memory.bank_size, self.grain))
         wishes = _wishes(self.buffers, self.plan, self.busy, turns)
+        # Where buffers are moved between banks, that weighs what the group before uses.
+        shunned = self.busy if turns and not self.options.moves_in(self.memory) else []
         for (lives, avoided), grain in product(wishes, grains):
+            if shunned and not avoided:
+                yield self._first_fit(lives, grain, avoided, shunned)
             yield self._first_fit(lives, grain, avoided)
         yield self._dense()
         yield self._searched(ahead(self.buffers, self.last), min(effort, 1))
@@ -347,9 +351,11 @@ class _OneMemory:
         yield self._searched(needed, effort)
 
     def _first_fit(
-        self, lives: Lives, grain: int, busy: Sequence[tuple[int, int]]
-    ) -> Places | None:
-        """First fit: the lowest free addresses, large buffers first, at multiples of `grain`."""
+        self, lives: Lives, grain: int, busy: Sequence[tuple[int, int]],
+        shunned: Sequence[tuple[int, int]] = (),
+    ) -> Places | None:  # fmt: skip
+        """First fit: the lowest free addresses, large buffers first, at multiples of `grain`; what
+        is loaded lies in none of the bytes that are `shunned` where there is room beside them."""
         placed: list[tuple[str, tuple[int, int]]] = []
         places: Places = {}
         for buffer in sorted(self.buffers, key=lambda b: -b.bytes * b.slots):
@@ -358,6 +364,9 @@ class _OneMemory:
             there = [span for other, span in placed if lives.meet(name, other)]
             there += busy if lives.early(name) else ()
             address = lowest_gap(extent, there, grain)
+            if shunned and buffer.key is not None:
+                apart = lowest_gap(extent, [*there, *shunned], grain)
+                address = apart if apart + extent <= self.size else address
             if address + extent > self.size:
                 return None
             placed.append((name, (address, address + extent)))

@@ -201,6 +201,15 @@ def test_the_next_tile_is_loaded_behind_what_this_one_ends_with() -> None:
     assert share(tight, x, z) and not share(tight, x, y) and not share(tight, y, z)
 
 
+def test_first_loads_avoid_what_the_group_before_uses_where_they_can() -> None:
+    """The group before uses the lower half of the memory: the upper has no room for both loads."""
+    local = machine(local={"size": 8 * 640, "banks": 1, "bank_width": GRAIN})
+    before = Sketch([old := held("old", 4 * 640, 0, 0)], looped=True), {"old": (0, 4 * 640)}
+    w, x = loaded("w", 4 * 640, 0), loaded("x", 3 * 640, 0)
+    places = PlaceBuffers().apply(Sketch([w, x], looped=True), local, before) | before[1]
+    assert share(places, old, x) and not share(places, old, w)
+
+
 def test_what_stays_from_tile_to_tile_needs_no_more_than_its_place() -> None:
     steps = turning([held("w", 64, 1, 1, lasting=True), loaded("x", 64, 1)], 3, ["w"], 2).steps
     assert steps == {"w": (1, 3), "x": (0, 2)}

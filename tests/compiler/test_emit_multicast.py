@@ -464,9 +464,35 @@ def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:
     # The last turn loads all that is left, where it can: no load of a few bytes follows.
     _, rest = made(last=(small := loaded(8 * KIB, done + 1000, far=KIB)))
     assert (pieces([rest]), rest.touches) == ([], small.touches)
-    # What a product uses before is not known to be over; and there has to be time.
-    assert made(product(8 * KIB, 40 * KIB))[1:] == [loop, behind]
+    # The loop begins behind a product that uses the place before; and there has to be time.
+    work = product(8 * KIB, 40 * KIB)
+    assert made(work) == [work, replace(behind, items=()), *made()]
     assert made(cycles=5 * 150) == [loop, behind]
+    # What all tiles of another loop read comes in its first, and likewise.
+    others = LoopSegment(3, (replace(behind, items=()), work))
+    tiles = SegmentedLoop("s", (LoopSegment(1, (behind, work)), others))
+    turn = LoopSegment(1, (made()[1], work))
+    assert made(last=tiles) == [turning, replace(tiles, segments=(turn, others))]
+
+
+def test_turns_of_loops_inside_load_what_comes_behind() -> None:
+    """As above in four turns of a loop inside of another's two."""
+    body = (loaded(0, 1600), product(0, 1600))
+    inner = SegmentedLoop("u", (LoopSegment(3, body), LoopSegment(1, body)))
+    outer, behind = SegmentedLoop("t", (LoopSegment(2, (inner,)),)), loaded(8 * KIB, 64 * KIB)
+    made = SplitLoads().apply([[outer, behind]], ARCH, lambda _: 8 * 420)[0]
+    (segment,) = made[0].segments if isinstance(made[0], SegmentedLoop) else ()
+    parts = [item for leaf in segment.body[0].leaves for item in leaf.items]
+    moved = [item.dst.address for item in parts if isinstance(item, Copy)]
+    size, own = 3968, loaded(0, 1600).items[0].dst.address
+    assert moved == [
+        own, Address(8 * KIB, (("u", size), ("t", 3 * size))),
+        own, Address(8 * KIB + 6 * size, (("t", size),)),
+    ]  # fmt: skip
+    assert [low for low, *_ in pieces([made[1]])] == [8 * KIB + 8 * size]
+    # Two loops inside that load leave none.
+    several = SegmentedLoop("t", (LoopSegment(2, (inner, inner)),))
+    assert SplitLoads().apply([[several, behind]], ARCH, lambda _: 8 * 420)[0] == [several, behind]
 
 
 def filling(**fields: Any) -> Arch:
