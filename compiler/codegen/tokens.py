@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from compiler.codegen.issue_order.order import interleaved
 from compiler.codegen.nodes import (
     EngineStep,
+    LoopPlace,
     Node,
     SegmentedLoop,
     Use,
@@ -208,11 +209,17 @@ class Synchronizer:
                     waits[j].setdefault(chain.taker, []).append((token, count))
         return waits, signals
 
-    def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
+    def _items(
+        self,
+        body: Sequence[Node],
+        marks: tuple[Marks, Marks],
+        depth: int,
+        inside: Sequence[LoopPlace | None] = (),
+    ) -> list[Item]:
         items: list[Item] = []
         walks, team = 0, _Team()
         lanes = 1 if self.sharing else 2
-        for node, taken, given in zip(body, *marks, strict=True):
+        for n, (node, taken, given) in enumerate(zip(body, *marks, strict=True)):
             if isinstance(node, EngineStep):
                 waits = tuple(taken.get(node.engine, ()))
                 made = self._with_tokens(node, waits, tuple(given.get(node.engine, ())))
@@ -223,9 +230,11 @@ class Synchronizer:
             items += team.released()
             origin = node.origin
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
+            place = inside[n] if inside else LoopPlace.of([node])
+            assert place is not None
             if depth == 0 and self.tokens:
-                self._ranks = self._ranked(node)
-            items += self._loop_items(node, depth + 1, walks % lanes)
+                self._ranks = self._ranked(place)
+            items += self._loop_items(node, place, depth + 1, walks % lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
         return [*items, *team.released()]
@@ -255,12 +264,14 @@ class Synchronizer:
         engine, origin, tile = leaf.engine, leaf.origin, self._tile_number(leaf)
         return Sync(engine=engine, origin=origin, tile=tile, waits=waits, signals=signals)
 
-    def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
+    def _loop_items(
+        self, walk: SegmentedLoop, place: LoopPlace, depth: int, lane: int
+    ) -> Iterator[Item]:
         if not walk.segments:
             return
-        marks = self._marks(walk.together, depth, lane)
+        marks = self._marks(place.touches, depth, lane)
         for segment in walk.segments:
-            body = self._items(segment.body, marks, depth)
+            body = self._items(segment.body, marks, depth, place.inside)
             if segment.count == 1:
                 yield from body
             else:
@@ -292,21 +303,18 @@ class Synchronizer:
         pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
         return f"free{chain.distance}{pairs}_{ends}"
 
-    def _ranked(self, walk: SegmentedLoop) -> dict[str, list[int]]:
+    def _ranked(self, outermost: LoopPlace) -> dict[str, list[int]]:
         """Kind of token -> depths at which loops around each other need one of their own."""
         found: dict[str, set[int]] = {}
 
-        def visit(node: Node, depth: int) -> None:
-            if isinstance(node, EngineStep):
-                return
-            if node.segments:
-                for chain in self._chains(node.together, depth):
-                    found.setdefault(self._token_kind(chain), set()).add(depth)
-            for segment in node.segments:
-                for inner in segment.body:
+        def visit(place: LoopPlace, depth: int) -> None:
+            for chain in self._chains(place.touches, depth):
+                found.setdefault(self._token_kind(chain), set()).add(depth)
+            for inner in place.inside:
+                if inner is not None:
                     visit(inner, depth + 1)
 
-        visit(walk, 1)
+        visit(outermost, 1)
         return {kind: sorted(depths) for kind, depths in found.items()}
 
 
@@ -439,7 +447,8 @@ class UseTable:
     conflict: NDArray[np.bool_]
     """[kind, kind]: common bytes, one writes, different engines."""
     at_once: NDArray[np.bool_]
-    """[kind, kind]: the same within one iteration, where uses that are early have other slots."""
+    """[kind, kind]: the same within one iteration, where uses that are early have other slots and
+    parts of other bodies are not made."""
     early: Ints
     """Per kind: iterations that it is early in a buffer of which not all uses are."""
 
@@ -456,21 +465,24 @@ class UseTable:
 
         met = {(u.buffer, u.ahead) for _, _, u in rows}
         crossed = {name for name, count in Counter(name for name, _ in met).items() if count > 1}
+        variants = tuple({u.bodies: None for _, _, u in rows})
+        meet = np.array([[a & b != 0 for b in variants] for a in variants])
         alike = [
             (
                 names.index(e), number(u.memory), u.low, u.high, u.write,
                 number(u.buffer) if u.part or u.buffer in crossed else -1, *(u.part or _WHOLE),
-                u.ahead % u.slots * (u.buffer in crossed),
+                u.ahead % u.slots * (u.buffer in crossed), variants.index(u.bodies),
             )
             for _, e, u in rows
         ]  # fmt: skip
         kinds, kind = np.unique(alike, axis=0, return_inverse=True)
-        engine, memory, low, high, write, buffer, cut, first, last, early = kinds.T
+        engine, memory, low, high, write, buffer, cut, first, last, early, body = kinds.T
         conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
         conflict &= ((write[:, None] | write) > 0) & (engine[:, None] != engine)
         apart = (buffer[:, None] == buffer) & (cut[:, None] == cut)
         conflict &= ~apart | ((first[:, None] < last) & (first < last[:, None]))
         at_once = conflict & ((buffer[:, None] != buffer) | (early[:, None] == early))
+        at_once &= meet[body[:, None], body]
         others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
         node, buffer, home, reset, slots = np.array(others).T
         kind = kind.reshape(-1)
@@ -500,12 +512,9 @@ class UseTable:
         same = self.buffer[:, None] == self.buffer
         back = (self.node[:, None] >= self.node) | (same & (early[:, None] != early))
         back &= self.conflict[self.kind][:, self.kind]
-        shared = (self.cut > _WHOLE[0])[self.kind]
         turning = same & (self.home == depth)
-        # Turns that go on through this loop are kept in order inside; but there each tile is cut in
-        # one way, and those of another iteration, smaller ones at an end, may be cut in another.
-        again = same & (self.home > depth)
-        again &= (self.reset >= depth) | (shared[:, None] & shared)
+        # Turns that go on through this loop are kept in order inside.
+        again = same & (self.home > depth) & (self.reset >= depth)
         inside = np.maximum(self.home[:, None], self.home) >= depth
         anew = back & (again | (~same & inside))
         engine = self.engine[self.kind]

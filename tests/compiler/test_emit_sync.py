@@ -196,6 +196,37 @@ def test_a_step_in_a_deeper_loop_is_bracketed() -> None:
     assert after.signals == first.waits == (("free1_matrix_load_1", 1),)
 
 
+def test_tiles_that_engines_share_in_other_ways_keep_one_set_of_tokens() -> None:
+    """Weights are loaded on from tile to tile, in two slots. Two engines share the rows of most
+    tiles, the columns of the last, whose pieces are of 3 and 2 columns. Loads of the last tile
+    waited for one of them alone, as if both had kept an order there before."""
+    weights, sums = use("w", 0, write=False, slots=2, home=2), use("s", 64, write=True, home=2)
+
+    def pieces(dim: int, *sizes: int) -> SegmentedLoop:
+        def body(size: int) -> tuple[Node, ...]:
+            spans = {"matrix": (dim, 0, size), "matrix1": (dim, size, 2 * size)}
+            parts = {engine: sums._replace(part=span) for engine, span in spans.items()}
+            work = [sync_leaf(engine, weights, part) for engine, part in parts.items()]
+            load, reader = weights._replace(write=True), sums._replace(write=False)
+            return sync_leaf("load", load), *work, sync_leaf("vector", reader)
+
+        return SegmentedLoop("j", tuple(LoopSegment(3, body(size)) for size in sizes))
+
+    tiles = LoopSegment(2, (pieces(1, 4),)), LoopSegment(1, (pieces(2, 3, 2),))
+    sync = Synchronizer()
+    outer, *rest = sync.stream([SegmentedLoop("i", tiles)])
+    assert isinstance(outer, Loop)
+    bodies = [loop.body for loop in (*outer.body, *rest) if isinstance(loop, Loop)]
+    assert len(bodies) == 3 and len(set(bodies)) == 1
+    arrays = "matrix", "matrix1"
+    assert sync.initial == {
+        **{f"full_load_{each}_1": 0 for each in arrays},
+        **{f"full_{each}_vector_1": 0 for each in arrays},
+        **{f"free1_vector_{each}_1": 1 for each in arrays},
+        **{f"free2_{each}_load_1": 2 for each in arrays},
+    }
+
+
 # Any tree, as a real program.
 
 SPACE = 512
