@@ -195,9 +195,10 @@ def beyond_limit(name: str, rule: LintRule, machine: Any) -> Iterator[LintFindin
                 parts = ["memories", "shared"]  # which is what the file says
             path = tuple(int(part) if part.isdecimal() else part for part in parts)
             far = machine.arch.memories.far_name("dram")
-            said = (names.text(each).replace("DRAM", far) for each in (rule.figure, rule.usual))
-            arch, chip = machine.arch.name, names.text(rule.chip)
-            yield LintFinding(name, rule, arch, FilePosition(arch), path, *said, chip)
+            said = map(names.text, (rule.figure, rule.usual, rule.chip))
+            figure, usual, chip = (each.replace("DRAM", far) for each in said)
+            arch = machine.arch.name
+            yield LintFinding(name, rule, arch, FilePosition(arch), path, figure, usual, chip)
 
 
 class _Names(dict[str, Any]):

@@ -118,18 +118,18 @@ Node = EngineStep | SegmentedLoop
 
 
 @dataclass(frozen=True)
-class LoopPlace:
+class AlikeLoops:
     """All loops that stand in one place of a tree, in any iteration of the loops around: slots go
     on turning from one to the next, so their steps keep one order, whichever have something to do.
     Engines may share a tile of one in another way than that of the next, which is smaller."""
 
     touches: tuple[tuple[tuple[str, Use], ...], ...]
     """What each step of the body touches in any of them."""
-    inside: tuple[LoopPlace | None, ...]
+    inside: tuple[AlikeLoops | None, ...]
     """Of the loops among those steps."""
 
     @classmethod
-    def of(cls, loops: Iterable[SegmentedLoop]) -> LoopPlace:
+    def of(cls, loops: Iterable[SegmentedLoop]) -> AlikeLoops:
         bodies = [segment.body for loop in loops for segment in loop.segments]
         places = list(zip(*bodies, strict=True))
         inside = ([n for n in nodes if isinstance(n, SegmentedLoop)] for nodes in places)

@@ -28,14 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.codegen.issue_order.order import interleaved
-from compiler.codegen.nodes import (
-    EngineStep,
-    LoopPlace,
-    Node,
-    SegmentedLoop,
-    Use,
-    instructions,
-)  # fmt: skip
+from compiler.codegen.nodes import AlikeLoops, EngineStep, Node, SegmentedLoop, Use, instructions
 from simmodel.isa import Arrive, Await, Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import replace
 from simmodel.program.program import TileKind
@@ -210,12 +203,9 @@ class Synchronizer:
         return waits, signals
 
     def _items(
-        self,
-        body: Sequence[Node],
-        marks: tuple[Marks, Marks],
-        depth: int,
-        inside: Sequence[LoopPlace | None] = (),
-    ) -> list[Item]:
+        self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int,
+        inside: Sequence[AlikeLoops | None] = (),
+    ) -> list[Item]:  # fmt: skip
         items: list[Item] = []
         walks, team = 0, _Team()
         lanes = 1 if self.sharing else 2
@@ -230,7 +220,7 @@ class Synchronizer:
             items += team.released()
             origin = node.origin
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
-            place = inside[n] if inside else LoopPlace.of([node])
+            place = inside[n] if inside else AlikeLoops.of([node])
             assert place is not None
             if depth == 0 and self.tokens:
                 self._ranks = self._ranked(place)
@@ -265,7 +255,7 @@ class Synchronizer:
         return Sync(engine=engine, origin=origin, tile=tile, waits=waits, signals=signals)
 
     def _loop_items(
-        self, walk: SegmentedLoop, place: LoopPlace, depth: int, lane: int
+        self, walk: SegmentedLoop, place: AlikeLoops, depth: int, lane: int
     ) -> Iterator[Item]:
         if not walk.segments:
             return
@@ -303,11 +293,11 @@ class Synchronizer:
         pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
         return f"free{chain.distance}{pairs}_{ends}"
 
-    def _ranked(self, outermost: LoopPlace) -> dict[str, list[int]]:
+    def _ranked(self, outermost: AlikeLoops) -> dict[str, list[int]]:
         """Kind of token -> depths at which loops around each other need one of their own."""
         found: dict[str, set[int]] = {}
 
-        def visit(place: LoopPlace, depth: int) -> None:
+        def visit(place: AlikeLoops, depth: int) -> None:
             for chain in self._chains(place.touches, depth):
                 found.setdefault(self._token_kind(chain), set()).add(depth)
             for inner in place.inside:
@@ -442,8 +432,6 @@ class UseTable:
     kind: Ints
     engine: Ints
     """Per kind, rising."""
-    cut: Ints
-    """Per kind: the dimension that is cut, where it is only what one of several engines makes."""
     conflict: NDArray[np.bool_]
     """[kind, kind]: common bytes, one writes, different engines."""
     at_once: NDArray[np.bool_]
@@ -476,19 +464,17 @@ class UseTable:
             for _, e, u in rows
         ]  # fmt: skip
         kinds, kind = np.unique(alike, axis=0, return_inverse=True)
-        engine, memory, low, high, write, buffer, cut, first, last, early, body = kinds.T
+        engine, memory, low, high, write, buffer, cut, first, last, early, bodies = kinds.T
         conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
         conflict &= ((write[:, None] | write) > 0) & (engine[:, None] != engine)
         apart = (buffer[:, None] == buffer) & (cut[:, None] == cut)
         conflict &= ~apart | ((first[:, None] < last) & (first < last[:, None]))
         at_once = conflict & ((buffer[:, None] != buffer) | (early[:, None] == early))
-        at_once &= meet[body[:, None], body]
+        at_once &= meet[bodies[:, None], bodies]
         others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
         node, buffer, home, reset, slots = np.array(others).T
         kind = kind.reshape(-1)
-        return cls(
-            names, node, buffer, home, reset, slots, kind, engine, cut, conflict, at_once, early
-        )
+        return cls(names, node, buffer, home, reset, slots, kind, engine, conflict, at_once, early)
 
     def ahead(self) -> Ints:
         """[giver, taker, step]: the last step of the giver that must come before it; -1: none."""
