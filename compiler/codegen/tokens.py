@@ -432,6 +432,8 @@ class UseTable:
     kind: Ints
     engine: Ints
     """Per kind, rising."""
+    cut: Ints
+    """Per kind: the dimension that is cut, where it is only what one of several engines makes."""
     conflict: NDArray[np.bool_]
     """[kind, kind]: common bytes, one writes, different engines."""
     at_once: NDArray[np.bool_]
@@ -474,7 +476,9 @@ class UseTable:
         others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
         node, buffer, home, reset, slots = np.array(others).T
         kind = kind.reshape(-1)
-        return cls(names, node, buffer, home, reset, slots, kind, engine, conflict, at_once, early)
+        return cls(
+            names, node, buffer, home, reset, slots, kind, engine, cut, conflict, at_once, early
+        )
 
     def ahead(self) -> Ints:
         """[giver, taker, step]: the last step of the giver that must come before it; -1: none."""
@@ -496,11 +500,15 @@ class UseTable:
         # How many iterations on a slot is used again; early uses may come before others of them.
         again_in = (early[:, None] - early - 1) % self.slots + 1
         same = self.buffer[:, None] == self.buffer
-        back = (self.node[:, None] >= self.node) | (same & (early[:, None] != early))
+        # What no iteration does at once is not in order within one either.
+        back = (self.node[:, None] >= self.node) | ~self.at_once[self.kind][:, self.kind]
         back &= self.conflict[self.kind][:, self.kind]
+        shared = (self.cut > _WHOLE[0])[self.kind]
         turning = same & (self.home == depth)
-        # Turns that go on through this loop are kept in order inside.
-        again = same & (self.home > depth) & (self.reset >= depth)
+        # Turns that go on through this loop are kept in order inside; but there each tile is cut in
+        # one way, and those of another iteration, smaller ones at an end, may be cut in another.
+        again = same & (self.home > depth)
+        again &= (self.reset >= depth) | (shared[:, None] & shared)
         inside = np.maximum(self.home[:, None], self.home) >= depth
         anew = back & (again | (~same & inside))
         engine = self.engine[self.kind]

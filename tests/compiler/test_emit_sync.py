@@ -218,13 +218,10 @@ def test_tiles_that_engines_share_in_other_ways_keep_one_set_of_tokens() -> None
     assert isinstance(outer, Loop)
     bodies = [loop.body for loop in (*outer.body, *rest) if isinstance(loop, Loop)]
     assert len(bodies) == 3 and len(set(bodies)) == 1
-    arrays = "matrix", "matrix1"
-    assert sync.initial == {
-        **{f"full_load_{each}_1": 0 for each in arrays},
-        **{f"full_{each}_vector_1": 0 for each in arrays},
-        **{f"free1_vector_{each}_1": 1 for each in arrays},
-        **{f"free2_{each}_load_1": 2 for each in arrays},
-    }
+    for each in ("matrix", "matrix1"):
+        assert {f"full_load_{each}_1", f"full_{each}_vector_1"} <= sync.initial.keys()
+        assert sum(name.startswith(f"free2_{each}_load") for name in sync.initial) == 1
+    assert not any(name.startswith("full_matrix_matrix1") for name in sync.initial)
 
 
 # Any tree, as a real program.
