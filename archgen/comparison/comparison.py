@@ -20,7 +20,7 @@ import pandas as pd
 
 from archgen.comparison.differences import JUDGED, Pair, pair
 from archgen.outcomes.figures import figure_named, figure_of, more_is_better, with_unit
-from archgen.outcomes.frame import Record, records
+from archgen.outcomes.frame import Record, does_nothing, records
 from archgen.outcomes.points import BUCKET, DIMENSION, SWITCH
 from archgen.scheduling import DEFAULT
 from archgen.schema.tree import guess
@@ -120,9 +120,11 @@ class Against:
 
     @property
     def means(self) -> dict[str, float]:
-        """Figure -> geometric mean of its ratios over the pairs that have it."""
+        """Figure -> geometric mean of its ratios over the pairs that have it, and work to do."""
         ratios: dict[str, list[float]] = {}
         for both in self.pairs:
+            if does_nothing(both.before) and does_nothing(both.after):
+                continue
             for name, change in both.figures.items():
                 if change.before > 0 and change.after > 0:
                     ratios.setdefault(name, []).append(change.ratio)

@@ -191,10 +191,14 @@ def beyond_limit(name: str, rule: LintRule, machine: Any) -> Iterator[LintFindin
         names = _Names(rule, machine, key=key, it=it)
         if names.value(rule.when):
             parts = names.text(rule.field).split(".")
+            if machine.arch.memories.dram.on_chip and parts[:2] == ["memories", "dram"]:
+                parts = ["memories", "shared"]  # which is what the file says
             path = tuple(int(part) if part.isdecimal() else part for part in parts)
+            far = machine.arch.memories.far_name("dram")
             said = map(names.text, (rule.figure, rule.usual, rule.chip))
+            figure, usual, chip = (each.replace("DRAM", far) for each in said)
             arch = machine.arch.name
-            yield LintFinding(name, rule, arch, FilePosition(arch), path, *said)
+            yield LintFinding(name, rule, arch, FilePosition(arch), path, figure, usual, chip)
 
 
 class _Names(dict[str, Any]):

@@ -16,7 +16,7 @@ from archgen.outcomes import estimated
 from archgen.outcomes.axes import StudyAxis, axes, workload
 from archgen.outcomes.bottleneck import Verdict, main_verdicts, verdict
 from archgen.outcomes.estimated import EstimateError
-from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
+from archgen.outcomes.frame import Frame, Record, does_nothing, is_wrong, number, records
 from archgen.outcomes.points import FIELD, StudyMetadata
 from simmodel.arch.record import Arch
 
@@ -97,7 +97,8 @@ def provenance(frame: Frame, about: StudyMetadata) -> Iterator[str]:
 
 
 def _is_comparable(row: Record) -> bool:
-    return estimated.has_figures(row) and not is_wrong(row) and number(row, "latency_ms") > 0
+    judged = estimated.has_figures(row) and not is_wrong(row) and not does_nothing(row)
+    return judged and number(row, "latency_ms") > 0
 
 
 def _candidates(points: Sequence[tuple[Record, Verdict]]) -> list[ComparedMachine]:

@@ -201,3 +201,8 @@ def varying_schedule_columns(rows: Sequence[Record]) -> list[str]:
 def is_wrong(row: Record) -> bool:
     """Whether the outputs of a point were compared and found wrong."""
     return not missing(row["verified"]) and not row["verified"]
+
+
+def does_nothing(row: Record) -> bool:
+    """Whether a network leaves the machine nothing to do: such a time says nothing of machines."""
+    return number(row, "latency_cycles") == 0

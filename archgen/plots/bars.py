@@ -174,7 +174,8 @@ def _draw_changes(axes: Axes, place: int, row: Record) -> None:
         if not missing:
             height = 0.36 if together else 0.7
             axes.barh(place + shift, 100 * change, height=height, **filled(_SIDES[side]))
-        rightwards = change > 0 or (not change < 0 and (other < 0 or side == "high"))
+        free = other < 0 or (side == "high" and not other > 0)
+        rightwards = change > 0 or (not change < 0 and free)
         value = row.get(f"{side}_value")
         text = "" if value is None or pd.isna(value) else str(value)
         text += ": no result" if missing else f" ({100 * change:+.3g} %)"
@@ -234,6 +235,8 @@ _MATRIX = {f"work_{part}": colour for part, colour in style.WORK.items()} | _STA
 _DRAM = {f"moved_{part}": colour for part, colour in style.MOVED.items()}
 _FLASH = {f"flash_{name}": colour for name, colour in _DRAM.items()}
 _SHARES_BAR, _SHARES_ROW = 0.31, 0.68
+_KEY_LINE, _KEY_LINES = 0.23, 3
+"""Inches of a line of the legend, and lines that `panel_figure` leaves room for."""
 """Inches of one bar of a row, and the share of the row that its bars take."""
 
 
@@ -289,7 +292,8 @@ def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = panels.NONE) -> F
     seen = {name for name in parts if (frame[name] > 0).any()}
     columns = {n: c for n, c in (_MATRIX | _DRAM).items() if not seen.isdisjoint((n, f"flash_{n}"))}
     bound = Line2D([], [], color=style.INK, lw=2, label="bound")
-    legend(figure, [*_time_keys(columns, far.replace(" memory", "")), bound], most=5)
+    lines = legend(figure, [*_time_keys(columns, far.replace(" memory", "")), bound], most=5)
+    figure.set_figheight(figure.get_figheight() + _KEY_LINE * max(0, lines - _KEY_LINES))
     return figure
 
 

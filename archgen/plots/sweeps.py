@@ -417,7 +417,9 @@ def _draw_map(
             *(f"run {number_text(run)}" for run in _run_values(row, metric)),
         ]
         words[x, y] = "\n".join(lines) if has_figures(row) else refusal(row).replace(" ", "\n")
-    names = [metric.title, _range_text(cells), ", ".join(filter(None, [one.network, one.label]))]
+    empty = "grey: no result" if np.isnan(cells).any() else ""
+    about = ", ".join(filter(None, [one.network, one.label]))
+    names = [metric.title, _range_text(cells), empty, about]
     panel.set_title("\n".join(wrapped(name, 44) for name in names if name), fontsize=9)
     for axis, values, side in zip(pair, (xs, ys), (panel.xaxis, panel.yaxis), strict=True):
         step = math.ceil(len(values) / 16)
@@ -436,6 +438,7 @@ def _shade(
 ) -> None:
     """Draw the cells, the words in each, and what shades mean."""
     colours = np.ones((*cells.shape, 4))
+    panel.set_facecolor(style.PALE)
     if np.isfinite(cells).any():
         low, high = np.nanmin(cells), max(np.nanmax(cells), _SPAN * np.nanmin(cells))
         norm = LogNorm(low, high) if 0 < 3 * low < high else Normalize(low, high)

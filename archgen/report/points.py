@@ -72,8 +72,9 @@ class PointView:
 
     @property
     def done(self) -> bool:
-        """Whether there is a result that may be compared: there is one, and it is not wrong."""
-        return has_figures(self.row) and self.time > 0 and not self.wrong
+        """Whether there is a result that may be compared: of some work, and not wrong."""
+        idle = frames.does_nothing(self.row)
+        return has_figures(self.row) and self.time > 0 and not (self.wrong or idle)
 
     @property
     def time(self) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from archgen.outcomes.frame import grouped
+from archgen.outcomes.frame import does_nothing, grouped
 from archgen.report.points import PointView, best_by_workload
 from archgen.report.sheet import geometric_mean
 from archgen.schema.rewritten import Fields, changed
@@ -82,7 +82,8 @@ class Ranking:
 
 def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
     """Order the machines `archs` by what `points` say of them."""
-    names = tuple(dict.fromkeys(point.workload for point in points))
+    asked = [point for point in points if not does_nothing(point.row)]
+    names = tuple(dict.fromkeys(point.workload for point in asked))
     members = grouped(points, lambda point: point.machine)
     own = {arch.name: (arch, members.get(arch.name, [])) for arch in archs}
     best = {name: best_by_workload(every) for name, (_, every) in own.items()}

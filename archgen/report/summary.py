@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from archgen.outcomes.answer import answer, provenance
 from archgen.outcomes.bottleneck import (
-    AT_MOST,
     RECOMPILED,
     SIMULATED,
     activation_memory,
     working_set_in,
 )
 from archgen.outcomes.estimated import ESTIMATED
-from archgen.report.levers import Lever
+from archgen.report.levers import LEAST, Lever
 from archgen.report.points import PointView, ReportSubject
 from archgen.report.ranking import Ranking, Standing
 from archgen.report.sheet import counted, listed, percent, short, times
@@ -127,7 +126,10 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
     chosen = next(iter(found.get(first, ())), None)
     if chosen is not None:
         text = f"What to change first on {first}: {chosen.title}"
-        if chosen.measured is None:
+        if chosen.is_bound:
+            none = f"Nothing that was tried makes {first} {percent(LEAST)} quicker"
+            yield f"{none}; not tried: {chosen.title}, at most {percent(chosen.gain)}."
+        elif chosen.measured is None:
             yield f"{text}, which saves {_SAVES[chosen.way].format(percent(chosen.gain))}."
         else:
             said = (
@@ -140,7 +142,6 @@ _SAVES = {
     SIMULATED: "{} of the time (the same program, simulated on the changed machine)",
     RECOMPILED: "{} of the time (recompiled for the changed machine and simulated)",
     ESTIMATED: "about {} of the time, as estimated",
-    AT_MOST: "at most {} of the time with the same program",
 }
 
 

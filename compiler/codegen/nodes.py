@@ -38,6 +38,8 @@ class Use(NamedTuple):
     part: tuple[int, int, int] | None = None
     """Where engines share the work: the dimension that is cut, first position and end of what this
     one touches of each slot; None: all of it."""
+    bodies: int = -1
+    """Bit per body of the loop in which it is this part: parts of others are not made at once."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,6 @@ class SegmentedLoop:
         return tuple(dict.fromkeys(touch for node in nodes for touch in node.touches))
 
     @cached_property
-    def together(self) -> tuple[tuple[tuple[str, Use], ...], ...]:
-        """What each step of the body touches in any iteration: all keep one order, whichever of
-        their steps have something to do."""
-        nodes = zip(*(segment.body for segment in self.segments), strict=True)
-        return tuple(tuple(dict.fromkeys(t for n in same for t in n.touches)) for same in nodes)
-
-    @cached_property
     def leaves(self) -> tuple[EngineStep, ...]:
         nodes = (node for segment in self.segments for node in segment.body)
         return tuple(leaf for node in nodes for leaf in node.leaves)
@@ -125,6 +120,51 @@ class SegmentedLoop:
 
 
 Node = EngineStep | SegmentedLoop
+
+
+Works = tuple[bool, ...]
+"""Whether each step of a body has anything to do."""
+
+
+def works_of(body: Iterable[Node]) -> Works:
+    return tuple(any(leaf.items for leaf in node.leaves) for node in body)
+
+
+@dataclass(frozen=True)
+class AlikeLoops:
+    """All loops that stand in one place of a tree, in any iteration of the loops around: slots go
+    on turning from one to the next, so their steps keep one order, whichever have something to do.
+    Engines may share a tile of one in another way than that of the next, which is smaller."""
+
+    touches: tuple[tuple[tuple[str, Use], ...], ...]
+    """What each step of the body touches in any of them; nothing if it never does anything."""
+    works: tuple[Works, ...]
+    """What their bodies do, each way once."""
+    inside: tuple[AlikeLoops | None, ...]
+    """Of the loops among those steps."""
+
+    @classmethod
+    def of(cls, loops: Iterable[SegmentedLoop]) -> AlikeLoops:
+        bodies = [segment.body for loop in loops for segment in loop.segments]
+        places = list(zip(*bodies, strict=True))
+        works = tuple(dict.fromkeys(map(works_of, bodies)))
+        used = map(any, zip(*works, strict=True))
+        inside = ([n for n in nodes if isinstance(n, SegmentedLoop)] for nodes in places)
+        return cls(
+            tuple(_touched(nodes) if use else () for nodes, use in zip(places, used, strict=True)),
+            works,
+            tuple(cls.of(found) if found else None for found in inside),
+        )
+
+
+def _touched(nodes: Sequence[Node]) -> tuple[tuple[str, Use], ...]:
+    """(engine, use) of what stands in one place of several bodies, each once."""
+    found: dict[tuple[str, Use], int] = {}
+    for number, node in enumerate(nodes):
+        for engine, use in node.touches:
+            key = engine, use
+            found[key] = -1 if use.part is None else found.get(key, 0) | 1 << number
+    return tuple([(engine, use._replace(bodies=bits)) for (engine, use), bits in found.items()])
 
 
 def emptied(node: Node) -> Node:

@@ -29,11 +29,14 @@ from numpy.typing import NDArray
 
 from compiler.codegen.issue_order.order import interleaved
 from compiler.codegen.nodes import (
+    AlikeLoops,
     EngineStep,
     Node,
     SegmentedLoop,
     Use,
+    Works,
     instructions,
+    works_of,
 )  # fmt: skip
 from simmodel.isa import Arrive, Await, Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import replace
@@ -209,11 +212,14 @@ class Synchronizer:
                 waits[j].setdefault(chain.taker, []).append((token, count))
         return waits, signals
 
-    def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
+    def _items(
+        self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int,
+        inside: Sequence[AlikeLoops | None] = (),
+    ) -> list[Item]:  # fmt: skip
         items: list[Item] = []
         walks, team = 0, _Team()
         lanes = 1 if self.sharing else 2
-        for node, taken, given in zip(body, *marks, strict=True):
+        for n, (node, taken, given) in enumerate(zip(body, *marks, strict=True)):
             if isinstance(node, EngineStep):
                 waits = tuple(taken.get(node.engine, ()))
                 made = self._with_tokens(node, waits, tuple(given.get(node.engine, ())))
@@ -224,9 +230,11 @@ class Synchronizer:
             items += team.released()
             origin = node.origin
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
+            place = inside[n] if inside else AlikeLoops.of([node])
+            assert place is not None
             if depth == 0 and self.tokens:
-                self._ranks = self._ranked(node)
-            items += self._loop_items(node, depth + 1, walks % lanes)
+                self._ranks = self._ranked(place)
+            items += self._loop_items(node, place, depth + 1, walks % lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
         return [*items, *team.released()]
@@ -256,34 +264,32 @@ class Synchronizer:
         engine, origin, tile = leaf.engine, leaf.origin, self._tile_number(leaf)
         return Sync(engine=engine, origin=origin, tile=tile, waits=waits, signals=signals)
 
-    def _loop_items(self, walk: SegmentedLoop, depth: int, lane: int) -> Iterator[Item]:
+    def _loop_items(
+        self, walk: SegmentedLoop, place: AlikeLoops, depth: int, lane: int
+    ) -> Iterator[Item]:
         if not walk.segments:
             return
-        for segment, found in zip(walk.segments, self._chains_of(walk, depth), strict=True):
+        for segment in walk.segments:
+            found = self._chains_of(place, works_of(segment.body), depth)
             marks = self._marks(found, len(segment.body), depth, lane)
-            body = self._items(segment.body, marks, depth)
+            body = self._items(segment.body, marks, depth, place.inside)
             if segment.count == 1:
                 yield from body
             else:
                 yield Loop(walk.variable, segment.count, tuple(body))
 
-    def _chains_of(self, walk: SegmentedLoop, depth: int) -> list[list[TokenChain]]:
-        """The chains of a loop, by segment. In the outermost loop those within one iteration begin
-        at steps that do something there: what follows an earlier iteration's step has waited for
-        it then. Inner loops come again, and have to give and take as much each time."""
+    def _chains_of(self, place: AlikeLoops, works: Works, depth: int) -> list[TokenChain]:
+        """The chains of a body of loops in one place. Those within one iteration begin at steps
+        that do something there: what follows a step of an earlier iteration has waited for it
+        then. From one iteration to the next all bodies give and take as much."""
         if not self.tokens:
-            return [[] for _ in walk.segments]
-        body, works = walk.together, [segment.works for segment in walk.segments]
-        if depth > 1:
-            return [self._chains(body, depth)] * len(works)
-        ever = map(any, zip(*works, strict=True))
-        body = tuple(step if used else () for step, used in zip(body, ever, strict=True))
-        always = tuple(map(all, zip(*works, strict=True)))
-        carried = [chain for chain in self._chains(body, depth, always) if chain.distance]
-        return [[*self._chains(body, 0, here), *carried] for here in works]
+            return []
+        always = tuple(map(all, zip(*place.works, strict=True)))
+        carried = [c for c in self._chains(place.touches, depth, always) if c.distance]
+        return [*self._chains(place.touches, 0, works), *carried]
 
     def _chains(
-        self, touches: Sequence[Touches], depth: int, works: tuple[bool, ...] = ()
+        self, touches: Sequence[Touches], depth: int, works: Works = ()
     ) -> list[TokenChain]:
         found = chains(touches, depth, works)
         found = merged(found) if self.sharing >= Sharing.MERGED else found
@@ -310,21 +316,18 @@ class Synchronizer:
         pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
         return f"free{chain.distance}{pairs}_{ends}"
 
-    def _ranked(self, walk: SegmentedLoop) -> dict[str, list[int]]:
+    def _ranked(self, outermost: AlikeLoops) -> dict[str, list[int]]:
         """Kind of token -> depths at which loops around each other need one of their own."""
         found: dict[str, set[int]] = {}
 
-        def visit(node: Node, depth: int) -> None:
-            if isinstance(node, EngineStep):
-                return
-            if node.segments:
-                for chain in (c for each in self._chains_of(node, depth) for c in each):
-                    found.setdefault(self._token_kind(chain), set()).add(depth)
-            for segment in node.segments:
-                for inner in segment.body:
+        def visit(place: AlikeLoops, depth: int) -> None:
+            for chain in (c for w in place.works for c in self._chains_of(place, w, depth)):
+                found.setdefault(self._token_kind(chain), set()).add(depth)
+            for inner in place.inside:
+                if inner is not None:
                     visit(inner, depth + 1)
 
-        visit(walk, 1)
+        visit(outermost, 1)
         return {kind: sorted(depths) for kind, depths in found.items()}
 
 
@@ -403,9 +406,7 @@ def _implies(others: Sequence[TokenChain], chain: TokenChain, first: int, second
             return False
 
 
-def chains(
-    body: Sequence[Touches], depth: int, works: tuple[bool, ...] = ()
-) -> list[TokenChain]:
+def chains(body: Sequence[Touches], depth: int, works: Works = ()) -> list[TokenChain]:
     """The pairs of steps that tokens must keep in order, from what each step of a body touches;
     `works`: whether each has anything to do, if not all have."""
     # Bodies of equal layers differ in the names of their buffers alone.
@@ -423,7 +424,7 @@ def chains(
 
 
 @lru_cache(maxsize=1 << 12)
-def _chains(body: tuple[Touches, ...], depth: int, works: tuple[bool, ...]) -> list[TokenChain]:
+def _chains(body: tuple[Touches, ...], depth: int, works: Works) -> list[TokenChain]:
     table = UseTable.of(body)
     if table is None:
         return []
@@ -460,7 +461,8 @@ class UseTable:
     conflict: NDArray[np.bool_]
     """[kind, kind]: common bytes, one writes, different engines."""
     at_once: NDArray[np.bool_]
-    """[kind, kind]: the same within one iteration, where uses that are early have other slots."""
+    """[kind, kind]: the same within one iteration, where uses that are early have other slots and
+    parts of other bodies are not made."""
     early: Ints
     """Per kind: iterations that it is early in a buffer of which not all uses are."""
 
@@ -477,21 +479,24 @@ class UseTable:
 
         met = {(u.buffer, u.ahead) for _, _, u in rows}
         crossed = {name for name, count in Counter(name for name, _ in met).items() if count > 1}
+        variants = tuple({u.bodies: None for _, _, u in rows})
+        meet = np.array([[a & b != 0 for b in variants] for a in variants])
         alike = [
             (
                 names.index(e), number(u.memory), u.low, u.high, u.write,
                 number(u.buffer) if u.part or u.buffer in crossed else -1, *(u.part or _WHOLE),
-                u.ahead % u.slots * (u.buffer in crossed),
+                u.ahead % u.slots * (u.buffer in crossed), variants.index(u.bodies),
             )
             for _, e, u in rows
         ]  # fmt: skip
         kinds, kind = np.unique(alike, axis=0, return_inverse=True)
-        engine, memory, low, high, write, buffer, cut, first, last, early = kinds.T
+        engine, memory, low, high, write, buffer, cut, first, last, early, bodies = kinds.T
         conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
         conflict &= ((write[:, None] | write) > 0) & (engine[:, None] != engine)
         apart = (buffer[:, None] == buffer) & (cut[:, None] == cut)
         conflict &= ~apart | ((first[:, None] < last) & (first < last[:, None]))
         at_once = conflict & ((buffer[:, None] != buffer) | (early[:, None] == early))
+        at_once &= meet[bodies[:, None], bodies]
         others = [(n, number(u.buffer), u.home, u.reset, u.slots) for n, _, u in rows]
         node, buffer, home, reset, slots = np.array(others).T
         kind = kind.reshape(-1)
@@ -521,7 +526,8 @@ class UseTable:
         # How many iterations on a slot is used again; early uses may come before others of them.
         again_in = (early[:, None] - early - 1) % self.slots + 1
         same = self.buffer[:, None] == self.buffer
-        back = (self.node[:, None] >= self.node) | (same & (early[:, None] != early))
+        # What no iteration does at once is not in order within one either.
+        back = (self.node[:, None] >= self.node) | ~self.at_once[self.kind][:, self.kind]
         back &= self.conflict[self.kind][:, self.kind]
         shared = (self.cut > _WHOLE[0])[self.kind]
         turning = same & (self.home == depth)

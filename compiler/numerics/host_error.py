@@ -6,7 +6,8 @@ its inputs, and its own constants, perturbed by their error bounds; the result m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -80,6 +81,25 @@ def read_on(node: HostNode) -> list[str]:
     read = {name for _, inner in nodes_within(graph.node) for name in inner.input}
     pairs = zip(node.outputs, graph.output, strict=True)
     return [name for name, made in pairs if made.name in read]
+
+
+def decoded_beside(node: HostNode, readers: Mapping[str, int]) -> list[str]:
+    """Results of a host call that are decoded from integers which others, in the call or among the
+    `readers` of its inputs, read as they are."""
+    if b"DequantizeLinear" not in node.payload:
+        return []
+    graph = onnx.load_model_from_string(node.payload).graph
+    given = zip((each.name for each in graph.input), node.inputs, strict=True)
+    outside = {name: readers[tensor] - 1 for name, tensor in given}
+    inside = Counter(name for _, inner in nodes_within(graph.node) for name in inner.input)
+    decoded = {
+        inner.output[0]
+        for inner in graph.node
+        if inner.op_type == "DequantizeLinear"
+        and inside[inner.input[0]] + outside.get(inner.input[0], 0) > 1
+    }
+    pairs = zip(node.outputs, graph.output, strict=True)
+    return [name for name, made in pairs if made.name in decoded]
 
 
 _SHAPING = frozenset({"Resize", "Upsample", "Range"})

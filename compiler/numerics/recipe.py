@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.frontend.rewrite import names_of, origin_of, runs_of
-from compiler.numerics.host_error import read_on
+from compiler.numerics.host_error import decoded_beside, read_on
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.interpreter import TensorViews, raw_move, view_of
 from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph, Put, Tensor
@@ -250,9 +250,9 @@ def bypassed(recipe: VerificationPlan) -> set[str]:
     nests = [nest for stage in recipe.stages for nest in stage.nests]
     hosts = [stage.host for stage in recipe.stages if stage.host is not None]
     again = {name for host in hosts for name in read_on(host)}
-    on_host = again.union(*(host.inputs for host in hosts))
     readers = Counter(access.tensor for nest in nests for access in nest.reads)
-    found = set()
+    readers.update(name for host in hosts for name in {*host.inputs})
+    found = {name for host in hosts for name in decoded_beside(host, readers)}
     for name in again:  # read by the call that makes it, in a wider type than in memory, or as
         stored = graph.tensors[name].dtype  # integers that a tie may round the other way
         known = recipe.known.get(name, ())
@@ -261,7 +261,7 @@ def bypassed(recipe: VerificationPlan) -> set[str]:
     for nest in nests:  # dequantized, which others read before the conversion, also as codes
         read = nest.operands[0]
         converts = nest.function == "move" and read.scale is not None and nest.scale is None
-        if converts and (read.tensor in on_host or readers[read.tensor] > 1):
+        if converts and (read.tensor in again or readers[read.tensor] > 1):
             found.add(nest.tensor)
     buffers = {graph.buffer_of(name) for name in found}
     marked = _marks(graph, buffers, 0)

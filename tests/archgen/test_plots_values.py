@@ -31,7 +31,15 @@ from archgen.plots.saving import (
     keep_only,
     overview_figures,
 )
-from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, WORK, engine_colour
+from archgen.plots.style import (
+    CAUSES,
+    COMPONENTS,
+    HATCHES,
+    MEMORIES,
+    WORK,
+    engine_colour,
+    with_final_layout,
+)
 from archgen.process.start import DamagedFile
 from archgen.schema import load_arch
 
@@ -221,6 +229,10 @@ def test_the_tornado_sorts_by_what_matters() -> None:
     assert lengths(axes, 0) == [50.0]
     assert sorted(lengths(axes, 1)) == [-2.0, 1.0]
     assert "4: no result" in texts(figure)
+    # What is no change, or missing, has its words where the other bar is not.
+    still = [rows[0] | {"parameter": "still", "low": 0.3, "high": end} for end in (0.0, math.nan)]
+    words = plots.tornado_figure(pd.DataFrame(still)).axes[0].texts
+    assert [text.get_ha() for text in words] == ["left", "right"] * 2
     assert "latency_ms" in axes.get_xlabel()
     many = pd.DataFrame([rows[0] | {"parameter": f"p{i}"} for i in range(60)])
     assert len(plots.tornado_figure(many).axes[0].get_yticks()) == 40
@@ -438,6 +450,15 @@ def test_titles_say_what_takes_most_and_what_holds() -> None:
         "What holds points up: neta by DRAM bandwidth, netb by matrix engines"
     )
     assert plots.latency_figure(results(*held)).get_suptitle() == "Latency: 1 ms"
+
+
+def test_numbers_of_one_machine_fit_into_its_bars() -> None:
+    """A legend of many lines took their height from them."""
+    parts = ("work_padding", "stall_data", "stall_fill", "moved_compulsory", "moved_idle")
+    figure = with_final_layout(plots.waterfall_figure(results(dict.fromkeys(parts, 0.5))), 100)
+    (axes,) = figure.axes
+    bar = axes.patches[0].get_window_extent().height
+    assert axes.texts and all(bar > text.get_window_extent().height for text in axes.texts)
 
 
 def test_titles_keep_settings_apart_from_what_they_reach() -> None:

@@ -190,15 +190,18 @@ RIGHT: dict[str, tuple[str, str, str, Data]] = {
           y = Add (product, real)
         }""", normal(0.3, 16, 16)),
     # The sum of products reads the integers, and the output is what bf16 makes of them.
-    "an output that a product of integers reads before it is rounded": (
-        "bf16", machine("bf16", "fp32, int8, uint8, int32, bf16"), """
-        net (int8[8, 16] x) => (float[8, 16] real, uint8[8, 24] q)
-        <float a = {0.0079}, float b = {0.0049}, float c = {0.0124}, uint8 half = {128}> {
-          real = DequantizeLinear (x, a)
-          weights = DequantizeLinear (w, b)
-          product = MatMul (real, weights)
-          q = QuantizeLinear (product, c, half)
-        }""", {"w": np.random.default_rng(0).integers(-90, 90, (16, 24), np.int8)}),
+    **{
+        f"an output that a product of integers{who} reads before it is rounded": (
+            "bf16", machine("bf16", f"fp32, {bytes_}uint8, int32, bf16"), """
+            net (int8[8, 16] x) => (float[8, 16] real, uint8[8, 24] q)
+            <float a = {0.0079}, float b = {0.0049}, float c = {0.0124}, uint8 half = {128}> {
+              real = DequantizeLinear (x, a)
+              weights = DequantizeLinear (w, b)
+              product = MatMul (real, weights)
+              q = QuantizeLinear (product, c, half)
+            }""", {"w": np.random.default_rng(0).integers(-90, 90, (16, 24), np.int8)})
+        for who, bytes_ in (("", "int8, "), (" on the host", ""))
+    },
     # The product reads its input in pieces of its sum, the addition all of it.
     "a product with its own input added": ("fp16", "ascend-310-like", """
         net (float[1, 64, 384] x) => (float[1, 64, 384] y)

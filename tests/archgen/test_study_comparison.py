@@ -390,6 +390,15 @@ def test_over_several_networks_machines_that_lack_one_are_left_out() -> None:
     ]
 
 
+def test_a_network_without_work_counts_in_no_mean() -> None:
+    assert said(row(2, 1.0, 1.0), row(2, 1e-6, 1.0, "empty", latency_cycles=0)) == said(
+        row(2, 1.0, 1.0)
+    )
+    idle = point(cycles=0, latency_ms=1e-6, model="empty")
+    (both,) = compared(of(point(), idle), of(point(cycles=2000), idle)).against
+    assert len(both.pairs) == 2 and both.means["latency_ms"] == 2.0
+
+
 def test_what_holds_a_machine_up_is_said_of_each_of_a_few_networks_as_its_run_says() -> None:
     host = {
         "bound_by": "host",

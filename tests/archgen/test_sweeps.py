@@ -184,6 +184,8 @@ def test_two_fields_are_a_map_with_numbers() -> None:
     texts = [text.get_text() for text in latency.texts]
     assert texts.count("16") == 3
     assert len(texts) == 12
+    title = map_figure(frame.drop(index=[0]), archs, (SIZE, RATE)).axes[0].get_title("left")
+    assert "grey: no result" in title and "grey" not in latency.get_title("left")
 
 
 def test_a_map_of_several_networks_says_how_far_their_cells_are_apart() -> None:

@@ -10,6 +10,7 @@ import pytest
 from networks import Net, check
 
 from archgen.energy.costs import costs_of
+from archgen.lint import findings
 from archgen.outcomes.bottleneck import bottleneck_row, verdict
 from archgen.outcomes.points import Row
 from archgen.outcomes.rows import bound_row
@@ -117,6 +118,14 @@ def test_no_lever_is_a_field_that_the_file_does_not_have(tmp_path: Path) -> None
     fields = {field for rule in rules_for(arch) for field in rule.on(arch)}
     assert fields
     assert not {field for field in fields if field.startswith("memories.dram")}
+
+
+def test_warnings_name_the_field_that_the_file_has(tmp_path: Path) -> None:
+    slow = "{from: shared, to: local, bandwidth: 4 B/cycle}"
+    found = findings(resident(tmp_path, load=f"  load: {slow}", noc=f"  noc: {slow}"))
+    (far,) = (each for each in found if each.name == "dram-unused")
+    assert far.path == ("memories", "shared")
+    assert not any("DRAM" in each.figure + each.usual for each in found)
 
 
 def test_words_and_pictures_say_what_is_in_the_place_of_dram(tmp_path: Path) -> None:

@@ -219,6 +219,34 @@ def test_a_step_without_work_in_a_segment_holds_nobody_up_there() -> None:
     ]
 
 
+def test_tiles_that_engines_share_in_other_ways_keep_one_set_of_tokens() -> None:
+    """Weights are loaded on from tile to tile, in two slots. Two engines share the rows of most
+    tiles, the columns of the last, whose pieces are of 3 and 2 columns. Loads of the last tile
+    waited for one of them alone, as if both had kept an order there before."""
+    weights, sums = use("w", 0, write=False, slots=2, home=2), use("s", 64, write=True, home=2)
+
+    def pieces(dim: int, *sizes: int) -> SegmentedLoop:
+        def body(size: int) -> tuple[Node, ...]:
+            spans = {"matrix": (dim, 0, size), "matrix1": (dim, size, 2 * size)}
+            parts = {engine: sums._replace(part=span) for engine, span in spans.items()}
+            work = [sync_leaf(engine, weights, part) for engine, part in parts.items()]
+            load, reader = weights._replace(write=True), sums._replace(write=False)
+            return sync_leaf("load", load), *work, sync_leaf("vector", reader)
+
+        return SegmentedLoop("j", tuple(LoopSegment(3, body(size)) for size in sizes))
+
+    tiles = LoopSegment(2, (pieces(1, 4),)), LoopSegment(1, (pieces(2, 3, 2),))
+    sync = Synchronizer()
+    outer, *rest = sync.stream([SegmentedLoop("i", tiles)])
+    assert isinstance(outer, Loop)
+    bodies = [loop.body for loop in (*outer.body, *rest) if isinstance(loop, Loop)]
+    assert len(bodies) == 3 and len(set(bodies)) == 1
+    for each in ("matrix", "matrix1"):
+        assert {f"full_load_{each}_1", f"full_{each}_vector_1"} <= sync.initial.keys()
+        assert sum(name.startswith(f"free2_{each}_load") for name in sync.initial) == 1
+    assert not any(name.startswith("full_matrix_matrix1") for name in sync.initial)
+
+
 # Any tree, as a real program.
 
 SPACE = 512

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from machines import changed, machines, reading_compressed
+from hypothesis import example, given, settings
+from machines import ALL_TYPES, changed, machine, machines, reading_compressed
 from networks import Net, array_cycles, check, feeds_of, reference, refused, weight_types
 from onnx import numpy_helper
 
@@ -117,8 +117,17 @@ def test_bytes_and_cycles() -> None:
     assert cycles == [12 * 8 + 4 * 12, 2 * (12 * 8 + 4 * 12), 2 * (12 * 8 + 4 * 12)]
 
 
+# Tiles of two pixels and of one, which two arrays share in other ways; weights streamed by both.
+TWO_ARRAYS = machine(
+    local={"size": 2048, "banks": 1, "bank_width": 4}, weights=8192,
+    matrix={"rows": 1, "cols": 8, "units": 2, "granularity": "conv"},
+    vector={"lanes": 1, "rank": 1, "types": ALL_TYPES}, copy={"rank": 1},
+)  # fmt: skip
+
+
 @settings(max_examples=12)
 @given(machines())
+@example(TWO_ARRAYS)
 def test_any_machine(arch: Arch) -> None:
     if "fp16" not in arch.types or not arch.matrix.peak("fp16"):
         return

@@ -499,6 +499,10 @@ def test_constants_stay_for_groups_that_read_them_in_any_order() -> None:
             "tree net\nstep\n core\n for h 14 rolling ahead 1\n layer t4\n layer t8\n layer t12\n",
             ["line 2: t4 has one place for all tiles: none is made ahead"],
         ),
+        (
+            "tree net\nstep\n core\n layer t4: for o 4 ahead\n layer t8\n layer t12\n",
+            ["line 4: ahead is for cores that pass on what they load; there is one"],
+        ),
     ],
 )  # fmt: skip
 def test_all_mistakes_are_told_with_their_lines(text: str, mistakes: list[str]) -> None:

@@ -111,10 +111,10 @@ class Cuts:
         kinds = [loop.reduction for loop in found]
         if kinds != sorted(kinds):
             self._say("the loop that splits a sum is the innermost", work.line)
-        if any(loop.ahead for loop in found[:-1]) or (
-            found and found[-1].ahead and not layer.product
-        ):
+        if any(loop.ahead for loop in (found if not layer.product else found[:-1])):
             self._say("ahead is said of the innermost loop of a product", work.line)
+        elif self.arch.core_count == 1 and any(loop.ahead for loop in found):
+            self._say("ahead is for cores that pass on what they load; there is one", work.line)
         return tuple(found)
 
     def _axis_names(self, free: Collection[int]) -> str:
