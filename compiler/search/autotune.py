@@ -118,7 +118,8 @@ class Autotuner:
         short = self.costs.stages.tile.short_inputs
         least = cycles * charge_of(made, short)
         best: TuningCandidate | None = None
-        seen = {_identity(step.plan, step.places)}
+        placed = self.costs.stages.alloc.apply(step.plan, self.costs.arch, before)
+        seen = {_identity(step.plan, places) for places in (step.places, placed)}
         for way in self._candidates(group, made):
             if len(trials) > self.options.candidates or self._spent > self.options.instructions:
                 break
