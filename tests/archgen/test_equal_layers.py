@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +33,9 @@ from simmodel.verify.repeats import unlike
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 COUNT, WIDTH, ROWS = 9, 32, 8
-SOME = f"3 of {COUNT - 1} equal layers"
-"""The first reads what the network is given."""
+SOME = f"3 of {COUNT - 2} equal layers"
+"""The first reads what the network is given, and behind it the constants of the second are loaded
+early: those of the others lie where its lie."""
 FLASHED = """
 extends: ascend-310-like
 name: flashed
@@ -131,7 +133,7 @@ SKIPPED = (9, True, "3 of 7 equal layers")
 
 
 @pytest.mark.parametrize(
-    ("layer", "verified", "executed"), [SKIPPED, (3, False, None), (17, False, None)]
+    ("layer", "verified", "executed"), [SKIPPED, (3, False, None), (19, False, None)]
 )
 def test_what_equal_layers_leave_on_chip_is_there_for_the_last(
     tmp_path: Path, layer: int, verified: bool, executed: str | None
@@ -147,7 +149,7 @@ def test_what_equal_layers_leave_on_chip_is_there_for_the_last(
         return replace(made, program=wrong_weights(layer)(made.program))
 
     tools = replace(STANDARD, compile=wrong)
-    row = row_of(network(tmp_path / "net.onnx", 18), tools, fusion="line")
+    row = row_of(network(tmp_path / "net.onnx", 20), tools, fusion="line")
     assert (row["verified"], row["executed"]) == (verified, executed)
     assert not any(stored[:-1])
     assert verified != any(cache_dir().glob("reference-*"))  # nothing starts from what it makes
@@ -157,7 +159,7 @@ def test_what_passes_layers_on_chip_says_nothing_of_quantization(tmp_path: Path)
     """The last layer starts from what the second has left, not from the network's values."""
     path = network(tmp_path / "net.onnx", 18)
     row = row_of(path, machine="tpu-v1", dtype="int8", fusion="line")
-    assert (row["verified"], row["executed"]) == (True, "3 of 8 equal layers")
+    assert (row["verified"], row["executed"]) == (True, "3 of 7 equal layers")
     assert row["quantization_error"] is None
 
 
@@ -218,7 +220,7 @@ def test_three_of_equal_layers_are_executed(compiled: tuple[Path, Compiled]) -> 
     some, every = judged(compiled), judged(compiled, execute="all")
     assert (some["verified"], some["executed"]) == (True, SOME)
     assert (every["verified"], every["executed"]) == (True, None)
-    skipped = 5 * (COUNT - 1 - 3)  # one is not equal: it reads what the network is given
+    skipped = 5 * (COUNT - 2 - 3)  # two are not equal, see SOME
     assert some["compared"] == every["compared"] - skipped
     assert some["max_abs_error"] is None  # nobody knows it at the end of all layers
     assert some["latency_cycles"] == every["latency_cycles"]
@@ -269,15 +271,15 @@ def test_a_group_is_like_another_one_at_its_own_tensors_alone(
     ids=lambda o: next(iter(o)),
 )
 def test_a_layer_that_is_almost_equal_is_executed(tmp_path: Path, other: Layer) -> None:
-    path, made = network(tmp_path / "net.onnx", 2 * COUNT - 1, COUNT - 1, **other), []
+    path, made = network(tmp_path / "net.onnx", 2 * COUNT + 1, COUNT, **other), []
 
     def wrong(request: Request) -> Compiled:
         made.append(STANDARD.compile(request))
-        return replace(made[0], program=wrong_weights(COUNT - 1)(made[0].program))
+        return replace(made[0], program=wrong_weights(COUNT)(made[0].program))
 
     assert row_of(path, replace(STANDARD, compile=wrong))["verified"] is False
     row = row_of(path, replace(STANDARD, compile=lambda _: made[0]))
-    assert row["verified"] is True and str(row["executed"]).startswith("3 of 7, 3 of ")
+    assert row["verified"] is True and re.match("3 of [78], 3 of ", str(row["executed"]))
 
 
 def test_few_equal_layers_are_all_executed(tmp_path: Path) -> None:
