@@ -342,8 +342,10 @@ def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
 
 
 def plan_loads(schedule: ScheduledNetwork, ctx: Context) -> ScheduledNetwork:
-    """One plan of loads for the whole program; not for several lengths, on which lives depend."""
-    if schedule.search.graph.registers:
+    """One plan of loads for the whole program; not for several lengths, on which lives depend, nor
+    where a tree says where buffers lie."""
+    given = ctx.options.tree is not None and ctx.options.tree.addressed
+    if given or schedule.search.graph.registers:
         return schedule
     return replace(schedule, steps=with_early_loads(schedule.steps, ctx.arch, ctx.stages.alloc))
 

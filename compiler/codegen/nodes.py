@@ -123,10 +123,11 @@ Node = EngineStep | SegmentedLoop
 
 
 Works = tuple[bool, ...]
-"""Whether each step of a body has anything to do."""
+"""By step of a body."""
 
 
 def works_of(body: Iterable[Node]) -> Works:
+    """By step, whether it has anything to do."""
     return tuple(any(leaf.items for leaf in node.leaves) for node in body)
 
 

@@ -127,6 +127,11 @@ class Tree:
     homes: tuple[Home, ...] = ()
 
     @property
+    def addressed(self) -> bool:
+        """Whether it says where buffers of any step lie."""
+        return any(isinstance(step, ScheduleStep) and step.buffers for step in self.steps)
+
+    @property
     def instances(self) -> dict[str, int]:
         """By tensor that a step makes, how often it does, where that is more than once."""
         steps = (step for step in self.steps if isinstance(step, ScheduleStep))
