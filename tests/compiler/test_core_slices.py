@@ -391,7 +391,9 @@ def test_estimates_count_what_is_handed_on() -> None:
     first, alone = (estimate(compiled(two_layers(), tree, arch)) for tree in (WHOLE, FAR))
     assert first.bytes < alone.bytes - MAPS * PIXELS * 0.9
     given = (Handover(0, (1,), half(0)), Handover(1, (0,), half(1)))
-    assert first.total > handover_cycles(arch, given, 4) >= MAPS * PIXELS / 2 / 16
+    cycles = handover_cycles(arch, given, 4)
+    assert first.total > cycles >= MAPS * PIXELS / 2 / 16
+    assert first.rest >= cycles > alone.rest  # what the next layer loads first may come meanwhile
 
 
 FAR = "tree net\n" + "".join(WHOLE.partition("step")[1:])

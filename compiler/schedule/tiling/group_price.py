@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 
-from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
+from compiler.cost.multicast import Cores, MulticastRoute, between_cores, passed_cycles
 from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.cuts import axes_without_halo, channels_of, telling, tiled_channels
 from compiler.geometry.tile_trace import (
@@ -531,7 +531,9 @@ class _Candidate:
         memory = max(load, total.store, *(moved[far] / arch.far_rates[far] for far in moved))
         busy = max(cycles, memory, total.matrix, total.vector)
         passed = passed_cycles(arch, group, self.schedule.parts)
-        rest = timeline.rest(looped=bool(self.schedule.loops)) + passed
+        rest = timeline.rest(looped=bool(self.schedule.loops))
+        if between_cores(arch) != arch.copy_engine("dram", "local"):
+            rest += passed  # no engine that loads has work meanwhile
         lead = arriving.get(0, 0.0)
         if not lead and streams_first:
             share = share_of(0, walked.work[0].sizes[0])
