@@ -438,7 +438,10 @@ def test_what_all_cores_read_is_passed_or_made_by_each(sync: str, heads: int) ->
     made = compiled(model, arch=arch)
     text = print_tree(extract_tree("net", made.steps))
     # What is passed while the last weights arrive costs nothing; as little does what each makes.
-    for tree, ways in ((text, {True}), (re.sub("(home t10 .*) passed", r"\1", text), {True, False})):
+    for tree, ways in (
+        (text, {True}),
+        (re.sub("(home t10 .*) passed", r"\1", text), {True, False}),
+    ):
         made = compiled(model, tree, arch)
         kept = [kept for group in groups(made) for kept in group.residents.values()]
         assert {own.passed for own in kept} == ways
