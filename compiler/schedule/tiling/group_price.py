@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 
-from compiler.cost.multicast import Cores, MulticastRoute, passed_cycles
+from compiler.cost.multicast import Cores, MulticastRoute, between_cores, passed_cycles
 from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.cuts import axes_without_halo, channels_of, telling, tiled_channels
 from compiler.geometry.tile_trace import (
@@ -530,14 +530,18 @@ class _Candidate:
         load = total.load + sum(arriving.values())
         memory = max(load, total.store, *(moved[far] / arch.far_rates[far] for far in moved))
         busy = max(cycles, memory, total.matrix, total.vector)
-        busy += passed_cycles(arch, group, self.schedule.parts)
+        passed = passed_cycles(arch, group, self.schedule.parts)
         rest = timeline.rest(looped=bool(self.schedule.loops))
+        if between_cores(arch) != arch.copy_engine("dram", "local"):
+            rest += passed  # no engine that loads has work meanwhile
         lead = arriving.get(0, 0.0)
         if not lead and streams_first:
             share = share_of(0, walked.work[0].sizes[0])
             lead = share.lead if share is not None else 0.0
         everything = sum(moved.values())
-        return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
+        return Estimate(
+            busy + passed, total.matrix, total.vector, memory, everything, need, lead, rest
+        )
 
     def _room_ahead(self, needs: Sequence[float], rooms: Sequence[float]) -> int:
         """Layers before its first use at which what a tile loads finds room, beside what the tile
