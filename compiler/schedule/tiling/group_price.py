@@ -15,6 +15,7 @@ from functools import cache
 from itertools import pairwise
 
 from compiler.cost.multicast import Cores, MulticastRoute, between_cores, passed_cycles
+from compiler.cost.overlap import startup_bytes
 from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.cuts import axes_without_halo, channels_of, telling, tiled_channels
 from compiler.geometry.tile_trace import (
@@ -575,24 +576,36 @@ class _Candidate:
 
     def _arriving(self, position: int, *, stays: bool) -> tuple[float, float]:
         """Cycles of the loads of a layer's constants, those that stay for the group if they do and
-        those that do for others too, and the bytes that they move: each is a transfer of its own,
-        and engines that reach different memories work side by side."""
+        those that do for others too, and the bytes that they move. Each is a transfer of its own;
+        without a loop over tiles small ones come with those before (`join_small_loads`). Engines
+        that reach different memories work side by side."""
         pricer, cores, arch = self.pricer, self.cores, self.pricer.arch
         own = self.own[position] if stays else ()
-        key = position, cores, own
+        key = position, cores, own, bool(self.schedule.loops)
         if key not in pricer.arrivals:
             cycles, moved = dict[int, float](), 0.0
             cuts = cores.for_rank(len(pricer.group.layers[position].result.shape)).cuts
+            sizes = dict[tuple[str, int], list[float]]()
             for constant in (*own, *pricer.pinned.get(position, ())):
                 parts = (n for d, n in enumerate(cuts) if d in constant.follows)
                 alike = cores.count // math.prod(parts)
                 way = Path.load(arch, cores, arch.constants, constant.role, alike)
-                asked, engine = (constant.loaded, constant.role, alike), id(way.engine)
-                if asked not in pricer.transfers:
-                    pricer.transfers[asked] = way.run(constant.loaded)
-                once = pricer.transfers[asked]
-                cycles[engine] = cycles.get(engine, 0.0) + float(once.busy)
-                moved += cores.count * float(once.bytes)
+                most = startup_bytes(arch, way.engine)
+                found = sizes.setdefault((constant.role, alike), [])
+                joined = alike == cores.count and not self.schedule.loops
+                if found and joined and min(found[-1], constant.loaded) <= most:
+                    found[-1] += constant.loaded
+                else:
+                    found.append(constant.loaded)
+            for (role, alike), each in sizes.items():
+                way = Path.load(arch, cores, arch.constants, role, alike)
+                for size in each:
+                    asked, engine = (size, role, alike), id(way.engine)
+                    if asked not in pricer.transfers:
+                        pricer.transfers[asked] = way.run(size)
+                    once = pricer.transfers[asked]
+                    cycles[engine] = cycles.get(engine, 0.0) + float(once.busy)
+                    moved += cores.count * float(once.bytes)
             pricer.arrivals[key] = max(cycles.values(), default=0.0), moved
         return pricer.arrivals[key]
 
