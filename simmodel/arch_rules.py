@@ -182,9 +182,7 @@ def _roles(arch: Arch) -> Iterator[Problem]:
     far = {
         role: f"engines compute on on-chip memories; a copy engine brings data from {role!r}"
         for role in OFF_CHIP
-    } | {
-        "shared": "engines compute on memories of their core; 'shared' lies between the cores",
-    }
+    } | {"shared": "engines compute on memories of their core; 'shared' lies between the cores"}
     for at, role in _role_references(arch):
         if role not in have:
             yield _no_memory(arch, at, role)

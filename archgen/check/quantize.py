@@ -240,9 +240,7 @@ def with_scales_of(edge: onnx.ModelProto, given: onnx.ModelProto) -> onnx.ModelP
 
 
 def _prefix_of_sample(
-    node: onnx.NodeProto,
-    own: dict[str, onnx.TensorProto],
-    known: dict[str, onnx.TensorProto],
+    node: onnx.NodeProto, own: dict[str, onnx.TensorProto], known: dict[str, onnx.TensorProto]
 ) -> onnx.TensorProto | None:
     """The edge's integers of a constant, as many as ``own`` has; None where they stand for other
     numbers."""

@@ -24,14 +24,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.lib import format as npy
-from onnx import (
-    TensorProto,
-    checker,
-    external_data_helper,
-    helper,
-    numpy_helper,
-    shape_inference,
-)
+from onnx import TensorProto, checker, external_data_helper, helper, numpy_helper, shape_inference
 
 from archgen.models.binding import batch_of, bind, partially_bound_roles
 from archgen.models.constants import file_and_values, set_values
@@ -119,9 +112,7 @@ def open_model(
 
 
 def roles_of(
-    spec: str | Path,
-    dims: Mapping[str, int] | None = None,
-    roles: Mapping[str, str] | None = None,
+    spec: str | Path, dims: Mapping[str, int] | None = None, roles: Mapping[str, str] | None = None
 ) -> InferredRoles:
     """Inputs and outputs of the network that ``spec`` names, and the role of each input; arguments
     as for `open_model`, but what ``dims`` leave free stays free. Raises ``ModelError``."""

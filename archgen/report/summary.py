@@ -9,12 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from archgen.outcomes.answer import answer, provenance
-from archgen.outcomes.bottleneck import (
-    RECOMPILED,
-    SIMULATED,
-    activation_memory,
-    working_set_in,
-)
+from archgen.outcomes.bottleneck import RECOMPILED, SIMULATED, activation_memory, working_set_in
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.report.levers import LEAST, Lever
 from archgen.report.points import PointView, ReportSubject

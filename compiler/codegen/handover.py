@@ -22,13 +22,7 @@ from compiler.codegen.legalize import legal_copy
 from compiler.codegen.multicast import Meeting
 from compiler.codegen.nodes import EngineStep, Node
 from compiler.codegen.tile import EmissionContext, address_of_ranges, in_buffer
-from compiler.cost.multicast import (
-    Handover,
-    between_cores,
-    copies_of,
-    handovers,
-    meets_at_barriers,
-)
+from compiler.cost.multicast import Handover, between_cores, copies_of, handovers, meets_at_barriers
 from compiler.geometry.boxes import Range
 from compiler.plan.make_plan import Plan
 from compiler.plan.symbolic_parts import Following

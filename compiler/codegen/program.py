@@ -49,15 +49,7 @@ from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.isa.region import Operand, Register, cached_property
-from simmodel.program.program import (
-    Buffer,
-    Constant,
-    Demand,
-    Origin,
-    Port,
-    Program,
-    TileKind,
-)
+from simmodel.program.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
 
 
 def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded, arch: Arch) -> Demand:

@@ -59,9 +59,7 @@ class VectorEmitter(TileEmitter):
         nest, tensors = compute.nest, tile.plan.tiled.layer.tensors
         links = links_of(nest, tensors, compute.binding, self.arch)
         final = replace(
-            written_operand(compute, compute.writes, tile),
-            scale=nest.scale,
-            zero=nest.zero,
+            written_operand(compute, compute.writes, tile), scale=nest.scale, zero=nest.zero
         )
         source = None
         if compute.sums is not None:

@@ -15,15 +15,7 @@ from compiler.frontend.host_tail import SIZED
 from compiler.frontend.operators.definitions import REASON
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.rewrite import origin_of
-from compiler.lowering import (
-    contraction,
-    elementwise,
-    microscaling,
-    movement,
-    reduce,
-    resize,
-    rows,
-)
+from compiler.lowering import contraction, elementwise, microscaling, movement, reduce, resize, rows
 from compiler.lowering.elementwise import ROUNDED
 from compiler.lowering.expression import lower_expression
 from compiler.lowering.host import operations, payload_of

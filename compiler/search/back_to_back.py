@@ -19,12 +19,7 @@ from compiler.decisions.group_costs import Fit
 from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlacedGroup, Step
-from compiler.pipeline import (
-    place_activations,
-    place_groups,
-    place_in_shared_memory,
-    replace_steps,
-)
+from compiler.pipeline import place_activations, place_groups, place_in_shared_memory, replace_steps
 from compiler.schedule.residency.table import added
 from compiler.schedule_ir.group import Group
 from compiler.search.autotune import refitted

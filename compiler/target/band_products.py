@@ -14,17 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.target.machine import no_products, on_its_array, vector_lacks
-from compiler.tensor_ir.nest import (
-    Access,
-    Affine,
-    Array,
-    Dim,
-    Nest,
-    Storage,
-    Tensor,
-    at,
-    row_major,
-)
+from compiler.tensor_ir.nest import Access, Affine, Array, Dim, Nest, Storage, Tensor, at, row_major
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
 

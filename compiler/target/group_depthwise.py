@@ -21,16 +21,7 @@ from compiler.cost.work import depthwise_cycles
 from compiler.passes import ensured
 from compiler.target.bind import depthwise_each
 from compiler.target.machine import no_products, on_its_array
-from compiler.tensor_ir.nest import (
-    Affine,
-    Array,
-    Dim,
-    Nest,
-    NestGraph,
-    Step,
-    Tensor,
-    at,
-)
+from compiler.tensor_ir.nest import Affine, Array, Dim, Nest, NestGraph, Step, Tensor, at
 from compiler.tensor_ir.rewrite import NestRewrite, changed_constant
 from simmodel.arch.element_types import is_float, size_of
 from simmodel.arch.matrix_cycles import tile_limits

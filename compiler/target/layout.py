@@ -13,14 +13,7 @@ from typing import Any, NamedTuple
 from compiler.cost.transfer import Flows, Path
 from compiler.geometry.boxes import Key, Region, keys_of
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.array_mapping import (
-    Tap,
-    axis_of,
-    joining,
-    on_columns,
-    pixels_together,
-    roles,
-)
+from compiler.target.array_mapping import Tap, axis_of, joining, on_columns, pixels_together, roles
 from compiler.target.loops.split import SplitInstruction, fission
 from compiler.target.machine import adds_up_in_pieces, array_takes, product_extents, slides
 from compiler.target.narrow_weights import row_of

@@ -22,13 +22,7 @@ from numpy.lib.stride_tricks import as_strided
 import simmodel.isa.operand_rules as rules
 from simmodel.arch.base import ENTRIES
 from simmodel.arch.dtype import NUMPY, Array, from_blocks
-from simmodel.arch.element_types import (
-    WINOGRAD,
-    accumulator_of,
-    is_float,
-    per_block,
-    product_type,
-)
+from simmodel.arch.element_types import WINOGRAD, accumulator_of, is_float, per_block, product_type
 from simmodel.arch.matrix_cycles import (
     depthwise_cycles,
     product_cycles,

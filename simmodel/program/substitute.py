@@ -20,8 +20,7 @@ Change = Callable[[Terms], tuple[int, Terms]]
 def shifted(item: Item, variable: str, by: int) -> Item:
     """`item`, `by` iterations of `variable` later."""
     return map_operands(
-        item,
-        lambda o: _changed(o, {variable}, lambda terms: (by * factor(terms, variable), terms)),
+        item, lambda o: _changed(o, {variable}, lambda terms: (by * factor(terms, variable), terms))
     )
 
 

@@ -14,17 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tables import (
-    QUICK,
-    Case,
-    Result,
-    arguments,
-    machines,
-    on_chip_size,
-    ratio,
-    run_all,
-    table,
-)
+from tables import QUICK, Case, Result, arguments, machines, on_chip_size, ratio, run_all, table
 
 from archgen.schema import shipped_names
 from compiler.options import Stages

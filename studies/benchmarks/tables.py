@@ -182,10 +182,7 @@ def compiled(case: Case, execute: bool = False) -> tuple[Result, CompileResult |
     return Result(case, outcome, figures, time.perf_counter() - begun), probe.result
 
 
-def run_all(
-    cases: Sequence[Case],
-    options: argparse.Namespace,
-) -> list[Result]:
+def run_all(cases: Sequence[Case], options: argparse.Namespace) -> list[Result]:
     """Every case in order, on `options.jobs` processes; says on stderr when one is done."""
     chosen = [case for case in cases if all(word in case.label for word in options.only)]
     one = partial(run, execute=options.execute)

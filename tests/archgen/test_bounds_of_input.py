@@ -133,9 +133,7 @@ def test_work_elsewhere_gives_and_raises_what_it_would_here() -> None:
         guarded(lambda: raising(type("OnlyHere", (Exception,), {})()))
 
 
-def test_work_that_hangs_before_its_first_step_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_work_that_hangs_before_its_first_step_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "STEP_SECONDS", 0.3)
     with pytest.raises(Exceeded, match=r"no result after 0\.3 s"):
         guarded(lambda: time.sleep(60))

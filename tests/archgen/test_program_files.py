@@ -396,11 +396,7 @@ def test_shapes_and_types_are_known_without_a_number_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("shape", "dtype", "words"),
     [
-        (
-            (2**40, 2**40),
-            "<f4",
-            r"the shape \[1099511627776, 1099511627776\] of 'x.npy'",
-        ),
+        ((2**40, 2**40), "<f4", r"the shape \[1099511627776, 1099511627776\] of 'x.npy'"),
         ((-1, 8), "<f4", r"no array has the shape \[-1, 8\]"),
         ((2, 8), "|O", "'x.npy' holds objects"),
     ],

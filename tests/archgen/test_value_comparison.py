@@ -7,14 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pytest
 
-from archgen.check.verify import (
-    Array,
-    Comparison,
-    compare_one,
-    conclusion,
-    deviation,
-    with_stored,
-)
+from archgen.check.verify import Array, Comparison, compare_one, conclusion, deviation, with_stored
 from compiler.numerics.expected_values import ExpectedValue, StoredTensorCheck
 
 REFERENCE = np.linspace(-1, 1, 16, dtype=np.float32)

@@ -82,10 +82,7 @@ def some_items(draw: st.DrawFn, most: int, smallest: int = 0) -> list[Item]:
     aligns = draw(st.sampled_from([(1,), (4,), (1, 2, 4), (2, 6)]))
     steps = draw(st.integers(1, 8))
     row = st.tuples(
-        st.integers(smallest, 12),
-        st.integers(0, steps),
-        st.integers(0, 5),
-        st.sampled_from(aligns),
+        st.integers(smallest, 12), st.integers(0, steps), st.integers(0, 5), st.sampled_from(aligns)
     )
     return [
         Item(f"i{index}", size, first, first + life, align)

@@ -14,14 +14,7 @@ from machines import machine
 from compiler.memory.on_chip import Lives, PlaceBuffers, ahead, turning
 from compiler.memory.prefetch_addresses import Block, LoadPacing, prefetched
 from compiler.plan.make_plan import Plan
-from compiler.schedule.residency.buffer import (
-    GRAIN,
-    LiveRange,
-    Places,
-    TileBuffer,
-    earliest,
-    place,
-)
+from compiler.schedule.residency.buffer import GRAIN, LiveRange, Places, TileBuffer, earliest, place
 from compiler.schedule_ir.schedule import OuterLoop
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch

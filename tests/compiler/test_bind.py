@@ -69,10 +69,7 @@ def test_depthwise_products_run_where_they_are_quicker_or_as_asked_for(
 
 @pytest.mark.parametrize(
     ("vector", "engine"),
-    [
-        ({}, "vector"),
-        ({"startup": "40 cycles", "rank": 1, "window": False}, "matrix"),
-    ],
+    [({}, "vector"), ({"startup": "40 cycles", "rank": 1, "window": False}, "matrix")],
 )
 def test_depthwise_products_are_priced_as_instructions_run(
     vector: dict[str, Any], engine: str

@@ -178,8 +178,7 @@ def test_only_cores_that_load_alike_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sync", "sets"),
-    [("interlock", [(0, 1, 2), (3, 4, 5)]), ("tokens", [(0, 1), (2, 3), (4, 5)])],
+    ("sync", "sets"), [("interlock", [(0, 1, 2), (3, 4, 5)]), ("tokens", [(0, 1), (2, 3), (4, 5)])]
 )
 def test_neighbours_share_where_tokens_do_not_reach_all_cores(
     sync: str, sets: list[tuple[int, ...]]

@@ -51,11 +51,7 @@ def touch(engine: str, *uses: Use) -> tuple[tuple[str, Use], ...]:
 @pytest.mark.parametrize(
     ("slots", "home", "free"),
     [
-        (
-            1,
-            1,
-            [TokenChain("matrix", "load", 1, (1,), (0,))],
-        ),  # the next load waits
+        (1, 1, [TokenChain("matrix", "load", 1, (1,), (0,))]),  # the next load waits
         (2, 1, [TokenChain("matrix", "load", 2, (1,), (0,))]),
         (1, 0, []),  # outside loops nothing comes again
     ],

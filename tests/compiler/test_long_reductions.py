@@ -75,8 +75,7 @@ def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "attributes"),
-    [("GlobalAveragePool", {}), ("AveragePool", {"kernel_shape": [3, 3]})],
+    ("kind", "attributes"), [("GlobalAveragePool", {}), ("AveragePool", {"kernel_shape": [3, 3]})]
 )
 def test_integers_count_the_steps_between_the_pieces_of_a_mean(
     kind: str, attributes: dict[str, list[int]]

@@ -30,9 +30,7 @@ def test_a_mutant_is_refused_or_runs_the_same_whatever_memory_held(
     assert counts["refused"] > COUNT // 2 and counts["harmless"] > 10, counts
 
 
-def test_mutated_assembly_is_refused_with_its_line_or_read_and_judged(
-    found: list[Subject],
-) -> None:
+def test_mutated_assembly_is_refused_with_its_line_or_read_and_judged(found: list[Subject]) -> None:
     counts: Counter[str] = Counter()
     for seed in range(COUNT):
         rng = random.Random(seed)

@@ -320,10 +320,7 @@ def test_a_cache_of_fixed_room_takes_its_new_rows_and_nothing_else(
     ("place", "put"),
     [
         ("int64[1, 1, 1, 3] at", "y = ScatterND (past, at, row)"),
-        (
-            "int64[1, 1, 1, 1] at",
-            "i = Expand (at, l) y = ScatterElements <axis = 2> (past, i, x)",
-        ),
+        ("int64[1, 1, 1, 1] at", "i = Expand (at, l) y = ScatterElements <axis = 2> (past, i, x)"),
     ],
 )
 def test_a_row_is_written_in_place_however_its_place_is_said(place: str, put: str) -> None:

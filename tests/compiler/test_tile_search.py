@@ -385,8 +385,7 @@ HEAD, PRODUCT, TAIL, TILES = 20.0, 100.0, 60.0, 4
 
 
 @pytest.mark.parametrize(
-    ("slots", "expected"),
-    [(2, TILES * PRODUCT + TAIL), (1, TILES * (PRODUCT + TAIL))],
+    ("slots", "expected"), [(2, TILES * PRODUCT + TAIL), (1, TILES * (PRODUCT + TAIL))]
 )
 def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float) -> None:
     layers = share(PRODUCT, 0.0, 1), share(0.0, 0.0, 1)._replace(vector=TAIL)

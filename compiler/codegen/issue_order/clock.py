@@ -30,11 +30,7 @@ class IssueClock:
     """The state of one core behind the atoms played so far."""
 
     def __init__(
-        self,
-        arch: Arch,
-        tokens: Mapping[str, int],
-        loops: Mapping[str, int],
-        queues: bool = False,
+        self, arch: Arch, tokens: Mapping[str, int], loops: Mapping[str, int], queues: bool = False
     ) -> None:
         self._depth = cache(arch.front_end.depth)
         self._interlock = arch.front_end.sync == "interlock"

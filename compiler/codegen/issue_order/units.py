@@ -16,18 +16,7 @@ from compiler.codegen.nodes import instructions
 from compiler.cost.multicast import EARLY
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
-from simmodel.isa import (
-    Arrive,
-    Await,
-    Claim,
-    Copy,
-    Fill,
-    HostCall,
-    Instruction,
-    Item,
-    Loop,
-    Sync,
-)
+from simmodel.isa import Arrive, Await, Claim, Copy, Fill, HostCall, Instruction, Item, Loop, Sync
 from simmodel.isa.base import operand_traffic
 from simmodel.isa.region import Operand, cached_property, replace
 from simmodel.program.substitute import fixed, shifted

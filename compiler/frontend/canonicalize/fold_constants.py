@@ -173,10 +173,7 @@ class FoldedValue(NamedTuple):
 
 
 def folded(
-    node: ir.Node,
-    opsets: Mapping[str, int],
-    kept: frozenset[str] = KEPT,
-    limit: int = FOLD_LIMIT,
+    node: ir.Node, opsets: Mapping[str, int], kept: frozenset[str] = KEPT, limit: int = FOLD_LIMIT
 ) -> tuple[FoldedValue, ...] | None:
     """The constant outputs of `node`, or None where it has inputs that are not constant, gives
     another value each time, is one of `kept`, or makes more than `limit` bytes. Raises ValueError

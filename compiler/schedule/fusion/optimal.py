@@ -17,11 +17,7 @@ from typing import Annotated
 from compiler.passes import Count, Within
 from compiler.schedule.fusion.dependence import members, union
 from compiler.schedule.fusion.greedy import Branch, BranchX, Line
-from compiler.schedule.fusion.partition import (
-    PartitionCosts,
-    PartitionStrategy,
-    Unfused,
-)
+from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, Unfused
 from compiler.schedule.fusion.reorder import chained, least_memory_order, rechained
 from simmodel.arch.base import Registry
 

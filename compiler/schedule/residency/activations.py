@@ -16,14 +16,7 @@ from itertools import chain, groupby
 
 from compiler.cost.multicast import between_cores
 from compiler.geometry.boxes import layer_needs
-from compiler.geometry.cuts import (
-    boxes,
-    channel_axis,
-    channel_grids,
-    cut_axes,
-    grain_of,
-    slices_of,
-)
+from compiler.geometry.cuts import boxes, channel_axis, channel_grids, cut_axes, grain_of, slices_of
 from compiler.geometry.tile_trace import TileTracer, Unwalkable
 from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (

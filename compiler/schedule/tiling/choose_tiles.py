@@ -45,14 +45,7 @@ from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
-from compiler.schedule_ir.schedule import (
-    Estimate,
-    OuterLoop,
-    Schedule,
-    Tiled,
-    TileLoop,
-    single,
-)
+from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled, TileLoop, single
 from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns_of
 from compiler.target.group_facts import Facts, Unholdable

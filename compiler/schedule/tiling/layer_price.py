@@ -22,13 +22,7 @@ from compiler.cost.transfer import Flows, Path, RepeatedTransfer, Transfer, pass
 from compiler.cost.work import array_work, least_product_cycles
 from compiler.geometry.boxes import keys_of
 from compiler.schedule.tiling.problem import TilePrices, TilingProblem
-from compiler.target.array_mapping import (
-    axis_of,
-    on_columns,
-    pays,
-    pixel_blocks,
-    pixels_together,
-)
+from compiler.target.array_mapping import axis_of, on_columns, pays, pixel_blocks, pixels_together
 from compiler.target.equal_engines import columns as columns_shared
 from compiler.target.layout import links_of, loaded_of, loaded_once, room_of, started
 from compiler.target.machine import slots_of_sums, sums_apart, temporary_type
