@@ -224,12 +224,10 @@ DEFAULT = Scheduling()
 
 
 def choices(
-    fusion: Sequence[str] = (DEFAULT.fusion,),
-    halo: Sequence[str] = (DEFAULT.halo,),
-    objective: Sequence[str] = (DEFAULT.objective,),
-    effort: Sequence[int] = (DEFAULT.effort,),
+    fusion: Sequence[str] = (DEFAULT.fusion,), halo: Sequence[str] = (DEFAULT.halo,),
+    objective: Sequence[str] = (DEFAULT.objective,), effort: Sequence[int] = (DEFAULT.effort,),
     passes: Sequence[Settings] = ((),),
-) -> tuple[list[Scheduling], list[str]]:
+) -> tuple[list[Scheduling], list[str]]:  # fmt: skip
     """Every combination of the values given, each once, and what is wrong with them."""
     mistakes = [
         *_unknown("fusion", fusion, api.STRATEGIES),
@@ -270,11 +268,9 @@ class Choices(TypedDict, total=False):
 
 
 def choice(
-    fusion: str = DEFAULT.fusion,
-    halo: str = DEFAULT.halo,
-    objective: str = DEFAULT.objective,
+    fusion: str = DEFAULT.fusion, halo: str = DEFAULT.halo, objective: str = DEFAULT.objective,
     effort: int = DEFAULT.effort,
-) -> Scheduling:
+) -> Scheduling:  # fmt: skip
     """One combination; OptionError with every mistake."""
     found, mistakes = choices([fusion], [halo], [objective], [effort])
     if mistakes:

@@ -328,11 +328,9 @@ def with_outputs(
 
 
 def with_losses(
-    verdict: Comparison,
-    losses: Iterable[str],
-    outputs: Mapping[str, Array],
+    verdict: Comparison, losses: Iterable[str], outputs: Mapping[str, Array],
     expected: Mapping[str, Array | None],
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """`verdict`, and what the element types could not hold: an output that is mostly infinite or
     undefined where the reference's is not, or is not known, proves nothing."""
     verdict = noted(verdict, listed(tuple(losses), "losses of the element type"))
@@ -560,11 +558,9 @@ class Checking:
         self._bytes = sum(self._made[name].values.nbytes for name in self._waiting)
 
     def verdict(
-        self,
-        outputs: Mapping[str, Array],
-        whole: Mapping[str, Array] | None,
+        self, outputs: Mapping[str, Array], whole: Mapping[str, Array] | None,
         rest: Mapping[str, api.ExpectedValue],
-    ) -> Comparison:
+    ) -> Comparison:  # fmt: skip
         """The verdict on the `outputs` of the program when all has come; `whole`: those that the
         reference makes of the network's inputs alone, where known, `rest`: those that no operator
         makes."""

@@ -60,11 +60,9 @@ class SourceFamily:
         return all(r.low <= lengths[name] <= r.high for name, r in self.ranges.items())
 
     def constants(
-        self,
-        names: Collection[str],
-        lengths: Mapping[str, int],
+        self, names: Collection[str], lengths: Mapping[str, int],
         compute: Callable[[onnx.ModelProto], Array | None] | None = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Array]:  # fmt: skip
         """Values that follow from constants and lengths alone; to the last bit as ``compute``
         says, where that is given."""
         return constant_values(self.shapes(lengths), names, self._initializers.get, compute)

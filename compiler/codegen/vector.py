@@ -117,13 +117,9 @@ class VectorEmitter(TileEmitter):
         return replace(made, scale=step_between(nest, tile.plan.tiled.layer.tensors))
 
     def _linked(
-        self,
-        link: SplitInstruction,
-        dst: Operand,
-        source: Operand | None,
-        compute: Compute,
+        self, link: SplitInstruction, dst: Operand, source: Operand | None, compute: Compute,
         tile: TilePosition,
-    ) -> VectorInstruction:
+    ) -> VectorInstruction:  # fmt: skip
         """The instruction of `link`, which reads `source` where it reads what is there."""
         nest = compute.nest
         operands = []

@@ -153,11 +153,9 @@ def _data_dependent_tail(graph: ir.Graph) -> _HostTail | None:
 
 
 def _largest(
-    model: ir.Model,
-    part: _HostTail,
-    ends: Sequence[ir.Value],
+    model: ir.Model, part: _HostTail, ends: Sequence[ir.Value],
     load: Callable[[onnx.ModelProto, str], ir.Model],
-) -> dict[str, tuple[int, ...]]:
+) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The largest shape of each of `ends`: as inferred where the first operators make the most."""
     made = [pair for n in part.first for pair in zip(n.outputs, MOST[n.op_type](n), strict=False)]
     found = {value.name: shape for value, shape in made if value.name}
@@ -196,11 +194,9 @@ def _initializers(part: _HostTail) -> list[onnx.TensorProto]:
 
 
 def _replace(
-    model: ir.Model,
-    part: _HostTail,
-    ends: Sequence[ir.Value],
+    model: ir.Model, part: _HostTail, ends: Sequence[ir.Value],
     shapes: Mapping[str, tuple[int, ...]],
-) -> None:
+) -> None:  # fmt: skip
     graph = model.graph
     made: dict[str, ir.Value] = {}
     sized: dict[str, str] = {}

@@ -290,24 +290,17 @@ class Rewriter:
         return self.constant(np.asarray(axes, dtype=np.int64))
 
     def op(
-        self,
-        op_type: str,
-        inputs: Sequence[ir.Value | None],
-        attributes: Mapping[str, AttrValue] | None = None,
-        **more: Any,
-    ) -> ir.Value:
+        self, op_type: str, inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, AttrValue] | None = None, **more: Any,
+    ) -> ir.Value:  # fmt: skip
         """The first output of another `node`."""
         return self.node(op_type, inputs, attributes, **more).outputs[0]
 
     def node(
-        self,
-        op_type: str,
-        inputs: Sequence[ir.Value | None],
-        attributes: Mapping[str, AttrValue] | None = None,
-        domain: str = "",
-        outputs: int = 1,
+        self, op_type: str, inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, AttrValue] | None = None, domain: str = "", outputs: int = 1,
         out: tuple[ir.DataType, Sequence[int]] | None = None,
-    ) -> ir.Node:
+    ) -> ir.Node:  # fmt: skip
         """Insert a node; `out` states type and shape where no standard rule gives them."""
         name = fresh_name(self.graph, f"{self.stem}_{op_type}")
         results = [ir.Value(name=name if i == 0 else f"{name}_{i}") for i in range(outputs)]
@@ -367,11 +360,9 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
 
 
 def replace_outputs(
-    node: ir.Node,
-    results: Sequence[ir.Value | None],
-    copy: Callable[[ir.Value], ir.Value] | None = None,
-    props: Mapping[str, str] | None = None,
-) -> None:
+    node: ir.Node, results: Sequence[ir.Value | None],
+    copy: Callable[[ir.Value], ir.Value] | None = None, props: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     """Let `results`, None for what nobody reads, take the place of the outputs of `node`, and
     remove it; `copy` makes another value of one that has to keep its name, `props` are the metadata
     of one that is made here."""

@@ -172,11 +172,9 @@ class Recomputation:
         return values | self.skipped.outputs
 
     def run(
-        self,
-        inputs: Mapping[str, Array],
-        stored: Callable[[str], Array],
+        self, inputs: Mapping[str, Array], stored: Callable[[str], Array],
         given: Mapping[str, Array] | None = None,
-    ) -> Iterator[ExpectedValues]:
+    ) -> Iterator[ExpectedValues]:  # fmt: skip
         """Expected values of all tensors with a name in the model, and of each stored tensor, in
         parts: each is told once.
 

@@ -46,13 +46,9 @@ class Memo:
         return content
 
     def error(
-        self,
-        nest: Nest,
-        tensors: Mapping[str, Array],
-        errors: Mapping[str, Array | None],
-        how: RoundingModel,
-        content: str,
-    ) -> Array | None:
+        self, nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None],
+        how: RoundingModel, content: str,
+    ) -> Array | None:  # fmt: skip
         """`forward_error`, cached if operands are exact; `run` has told the `content`."""
 
         def computed() -> tuple[Array | None]:

@@ -63,11 +63,9 @@ def _table_row(
 
 
 def tables_of(
-    varying: Mapping[str, Mapping[Point, Tensor]],
-    edge: NestGraph,
-    registers: Sequence[Register],
+    varying: Mapping[str, Mapping[Point, Tensor]], edge: NestGraph, registers: Sequence[Register],
     constants: Constants | None,
-) -> dict[str, TableRow | str]:
+) -> dict[str, TableRow | str]:  # fmt: skip
     """For each constant of `varying` the table and its row, or a reason in words."""
     found: dict[str, TableRow | str] = {}
     wanted: dict[tuple[Register, ...], list[str]] = {}

@@ -161,11 +161,9 @@ def _of(
 
 
 def _window(
-    chain: InstructionChain,
-    link: BatchShape,
-    extents: Sequence[int],
+    chain: InstructionChain, link: BatchShape, extents: Sequence[int],
     sides: Sequence[Sequence[int]],
-) -> float:
+) -> float:  # fmt: skip
     """Cycles of windows, which merge no dimensions: rows of channels, and one window for each other
     position."""
     unit, moving = link.unit, chain.channels

@@ -69,13 +69,9 @@ class NestGraphBuilder:
         return tensor
 
     def constant(
-        self,
-        name: str,
-        data: AnyArray,
-        dtype: str | None = None,
-        uncertain: Array | float = 0.0,
+        self, name: str, data: AnyArray, dtype: str | None = None, uncertain: Array | float = 0.0,
         narrow: Narrow | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """A constant with `data`, converted to `dtype` (default: as stored in memory); `uncertain`
         and `narrow` as in `Tensor`, the latter where it stands for just these numbers."""
         dtype = dtype or self.stored(data.dtype)
@@ -147,15 +143,9 @@ class NestGraphBuilder:
         self.steps.append(replace(nest, origin=self.origin, kind=self.kind, composite=composite))
 
     def elementwise(
-        self,
-        out: str,
-        shape: tuple[int, ...],
-        function: str,
-        operands: Sequence[Tensor],
-        dtype: str | None = None,
-        code: tuple[float | None, int] = (None, 0),
-        **fields: object,
-    ) -> Tensor:
+        self, out: str, shape: tuple[int, ...], function: str, operands: Sequence[Tensor],
+        dtype: str | None = None, code: tuple[float | None, int] = (None, 0), **fields: object,
+    ) -> Tensor:  # fmt: skip
         """out = function(operands), broadcast; laid out like the largest operand.
 
         `code` is the (scale, zero) with which raw operands become real; `fields` go to the nest.

@@ -136,14 +136,10 @@ class Body:
         return self._make.anchor
 
     def op(
-        self,
-        op_type: str,
-        *inputs: Operand | None,
-        domain: str = "",
-        outputs: int = 1,
+        self, op_type: str, *inputs: Operand | None, domain: str = "", outputs: int = 1,
         out: tuple[ir.DataType, Sequence[int]] | None = None,
         **attributes: AttrValue | np.dtype[Any] | type | None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """A node of any operator: its result, a list of them where `outputs` is above 1.
 
         Attributes that are None are left out; a numpy type says an element type; `out` states type
@@ -233,14 +229,9 @@ class Body:
         return parts
 
     def scan(
-        self,
-        step: Step,
-        states: Sequence[Tensor],
-        over: Sequence[Tensor],
-        *,
-        axis: int = 0,
+        self, step: Step, states: Sequence[Tensor], over: Sequence[Tensor], *, axis: int = 0,
         reverse: bool = False,
-    ) -> tuple[list[Tensor], list[Tensor]]:
+    ) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
         """`states, results = step(*states, *elements)` for each position along `axis` of `over`.
 
         Gives the last states, and each result of all steps stacked along `axis`. Elements have no

@@ -104,13 +104,9 @@ def rewrite(
 
 
 def expression(
-    domain: str,
-    op_type: str,
-    *,
-    template: str | None = None,
-    reference: Function | None = None,
+    domain: str, op_type: str, *, template: str | None = None, reference: Function | None = None,
     replace: bool = False,
-) -> Callable[[Function], Function]:
+) -> Callable[[Function], Function]:  # fmt: skip
     """Decorator: register a function that gives the text of a tensor expression as an operator.
 
     Args:
@@ -370,11 +366,9 @@ def _expand_all(model: ir.Model) -> None:
 
 
 def _called(
-    definition: Rewrite,
-    reference: Callable[..., Any],
-    node: ir.Node,
+    definition: Rewrite, reference: Callable[..., Any], node: ir.Node,
     inputs: Sequence[Array | None],
-) -> list[Array]:
+) -> list[Array]:  # fmt: skip
     attributes = definition.signature.bound(attributes_of(node))
     try:
         with np.errstate(all="ignore"):

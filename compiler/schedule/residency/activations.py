@@ -362,13 +362,9 @@ def _cuts(
 
 
 def _widened(
-    name: str,
-    shares: Slices,
-    readers: Sequence[Group],
-    grid: dict[int, int],
-    grain: dict[int, int],
-    arch: Arch,
-) -> Slices | None:
+    name: str, shares: Slices, readers: Sequence[Group], grid: dict[int, int],
+    grain: dict[int, int], arch: Arch,
+) -> Slices | None:  # fmt: skip
     """`shares` and what each core needs beside its own; None where a reader cannot be cut so."""
     found = list(shares)
     for group in readers:

@@ -181,11 +181,9 @@ def lowest_gap(size: int, busy: Iterable[tuple[int, int]], align: int = 1, start
 
 
 def earliest(
-    layers: Sequence[int],
-    sizes: Sequence[float],
-    free: Sequence[float],
+    layers: Sequence[int], sizes: Sequence[float], free: Sequence[float],
     wishes: Sequence[int] | None = None,
-) -> list[int]:
+) -> list[int]:  # fmt: skip
     """For each load, the first layer from which on it can be there.
 
     Args:
