@@ -497,11 +497,11 @@ class ProgramCode(OffChip):
         before, if there is so much."""
         memory = self.arch.memories.shared
         assert memory is not None
-        alive, start = {s.name: s for s in self.live_ranges}, number - number % len(self.steps)
+        start = number - number % len(self.steps)
         homes = [
-            (home.address, LiveRange(name, home.bytes, start + span.first, start + span.last, 1))
-            for name, home in self.shared.items()
-            for span in (alive[name],)
+            (home.address, LiveRange(s.name, home.bytes, start + s.first, start + s.last, 1))
+            for s in self.live_ranges
+            if (home := self.shared.get(s.name)) is not None
         ]
         grain = math.lcm(GRAIN, memory.alignment)
         for first in (number - 1, number):
