@@ -94,7 +94,8 @@ class PackedWeights:
 
     def operand(self, region: Region, places: Places) -> Operand:
         """The block of `region`, in the tensor's logical dimensions: contiguous within each
-        position of the batch."""
+        position of the batch, and of kernel positions if those of an inner axis are not all in it.
+        """
         size, ranges = size_of(self.dtype), region.ranges
         size = size if per_item(self.dtype) == 1 else 1
         shape = tuple(span.size for span in ranges)
@@ -102,7 +103,7 @@ class PackedWeights:
         step = size
         for axis in reversed(self.order):
             strides[axis] = step
-            step *= shape[axis]
+            step *= self.shape[axis] if axis in self.taps else shape[axis]
         moves: list[tuple[Range, int]] = []  # by how many elements a position moves the block
         stride = math.prod(n for a, n in enumerate(self.shape) if a not in self.batch)
         for axis in reversed(self.batch):
@@ -154,7 +155,7 @@ class PackedWeights:
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """Axes of kernel positions; of the first a block may be loaded in part."""
+        """Axes of kernel positions; of one a block may be loaded in part."""
         return tuple(a for a in self.order if a not in (*self.batch, self.col, self.k))
 
 

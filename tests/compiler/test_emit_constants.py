@@ -145,3 +145,20 @@ def test_weights_of_a_batch_are_packed_as_they_are_loaded() -> None:
     seen = checked(net.model(net.op("MatMul", hidden, net.weight(3, 16, 16))), machine(), "fp32")
     (made,) = seen.compiled.decisions
     assert any(tiled.resident and len(tiled.loops) > 1 for tiled in made.schedule.layers)
+
+
+@pytest.mark.parametrize(("axis", "low"), [(2, 1), (3, 2)])
+def test_of_any_kernel_axis_a_part_may_be_loaded(axis: int, low: int) -> None:
+    """A convolution whose rows lie beside the channels packs rows of the kernel inside of columns;
+    one row or one column of it is loaded at a time."""
+    shape, order = (4, 3, 2, 5), (3, 2, 1, 0)
+    pack = PackedWeights("w", "w", "int8", shape, order, (), 0, 1, ((0, 4),))
+    data = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+    flat = data.transpose(order).ravel()
+    ranges = [Range(0, size) for size in shape]
+    ranges[axis] = Range(low, 1)
+    region = Region(tuple(ranges), (0,) * 4, (0,) * 4)
+    block = pack.operand(region, Places({}, {"w": ("dram", 0)}))
+    places = zip(block.strides, np.indices(block.shape), strict=True)
+    at = block.address.base + sum(step * index for step, index in places)
+    assert (flat[at] == data.take([low], axis)).all()
