@@ -117,7 +117,8 @@ class SplitLoads(Omittable):
                 passed.append((number, node))
             for engine, use in node.touches:
                 used.add(number, engine, use)
-        for number, room in rooms:
+        # Of one loop the last places first, as what is put there moves those behind it.
+        for number, room in sorted(rooms, key=lambda each: each[1].path, reverse=True):
             found[number] = room.filled(found[number])
         return [node for number, own in enumerate(found) for node in (*waits.get(number, ()), own)]
 
