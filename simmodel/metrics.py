@@ -14,11 +14,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.arch.base import OFF_CHIP
+from simmodel.arch.base import OFF_CHIP, Latest
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
 from simmodel.errors import Impossible
@@ -204,7 +205,8 @@ def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
     return {role: max(taken(own).values()) for role, own in fullest(buffers).items()}
 
 
-def fullest(buffers: Iterable[Buffer]) -> dict[str, list[Buffer]]:
+@partial(Latest, most=1)
+def fullest(buffers: tuple[Buffer, ...]) -> dict[str, list[Buffer]]:
     """By memory role, the buffers of the core with the highest peak."""
     peaks: dict[str, tuple[int, list[Buffer]]] = {}
     for (role, _), own in by_instance(buffers).items():
@@ -214,7 +216,7 @@ def fullest(buffers: Iterable[Buffer]) -> dict[str, list[Buffer]]:
     return {role: own for role, (_, own) in peaks.items()}
 
 
-def bank_gap_bytes(buffers: Iterable[Buffer], arch: Arch) -> dict[str, int]:
+def bank_gap_bytes(buffers: tuple[Buffer, ...], arch: Arch) -> dict[str, int]:
     """Most bytes that nothing uses in one step in those banks that are in use, by role of a memory
     whose banks are ranges of addresses, of the core with the highest peak."""
     gaps: dict[str, int] = {}

@@ -7,6 +7,7 @@ else; what a figure means is said in `archgen.outcomes.columns`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 
 from archgen.energy.area import Area
@@ -152,6 +153,7 @@ def host_calls(program: Program) -> int:
 def layer_rows(trace: Trace, program: Program, energies: Sequence[float]) -> list[Row]:
     """One row for each node of the model that has instructions; `energies` are theirs, in mJ."""
     rows, levels = [], {role: taken(own) for role, own in fullest(program.buffers).items()}
+    steps = {role: [*level] for role, level in levels.items()}
     for origin, energy in zip(trace.origins, energies, strict=True):
         row: Row = {
             "node": origin.node,
@@ -167,8 +169,8 @@ def layer_rows(trace: Trace, program: Program, energies: Sequence[float]) -> lis
             "energy_mj": energy,
         }
         for role, level in levels.items():
-            since = max((step for step in level if step <= origin.group), default=-1)
-            row[f"peak_{role}_bytes"] = level.get(since, 0)
+            since = bisect_right(steps[role], origin.group)
+            row[f"peak_{role}_bytes"] = level[steps[role][since - 1]] if since else 0
         row |= {f"busy_{engine}_cycles": cycles for engine, cycles in origin.busy.items()}
         for role in sorted({*origin.read, *origin.written}):
             row[f"{role}_read_bytes"] = origin.read.get(role, 0)

@@ -98,12 +98,12 @@ class PackedWeights:
         """
         size, ranges = size_of(self.dtype), region.ranges
         size = size if per_item(self.dtype) == 1 else 1
-        shape = tuple(span.size for span in ranges)
+        shape, taps = tuple(span.size for span in ranges), self.taps
         strides = [0] * len(shape)
         step = size
         for axis in reversed(self.order):
             strides[axis] = step
-            step *= self.shape[axis] if axis in self.taps else shape[axis]
+            step *= self.shape[axis] if axis in taps else shape[axis]
         moves: list[tuple[Range, int]] = []  # by how many elements a position moves the block
         stride = math.prod(n for a, n in enumerate(self.shape) if a not in self.batch)
         for axis in reversed(self.batch):
@@ -111,14 +111,13 @@ class PackedWeights:
             if shape[axis] > 1:
                 strides[axis] = stride * size
             stride *= self.shape[axis]
-        taps = math.prod(self.shape[a] for a in self.taps)
         width = 1
         if self.col is not None:
             width = shape[self.col]
             moves.append((ranges[self.col], self._deep + self.extra))
         if self.k is not None:
-            moves.append((ranges[self.k], taps * width))
-        moves += [(ranges[axis], strides[axis] // size) for axis in self.taps]
+            moves.append((ranges[self.k], math.prod(self.shape[a] for a in taps) * width))
+        moves += [(ranges[axis], strides[axis] // size) for axis in taps]
         offset = sum(span.start * step for span, step in moves)
         terms = summed(*(scaled(span.terms, step) for span, step in moves))
         home, base = places.far[self.buffer]

@@ -89,11 +89,6 @@ class LoopSegment:
     count: int
     body: tuple[Node, ...]
 
-    @property
-    def works(self) -> tuple[bool, ...]:
-        """Whether each step of the body has anything to do."""
-        return tuple(any(leaf.items for leaf in node.leaves) for node in self.body)
-
 
 @dataclass(frozen=True)
 class SegmentedLoop:

@@ -118,8 +118,11 @@ class Autotuner:
         short = self.costs.stages.tile.short_inputs
         least = cycles * charge_of(made, short)
         best: TuningCandidate | None = None
-        placed = self.costs.stages.alloc.apply(step.plan, self.costs.arch, before)
-        seen = {_identity(step.plan, places) for places in (step.places, placed)}
+        seen = {_identity(step.plan, step.places)}
+        # Without the plan of loads its constants lie elsewhere, which makes it no other way.
+        with suppress(DoesNotFit):
+            placed = self.costs.stages.alloc.apply(step.plan, self.costs.arch, before)
+            seen.add(_identity(step.plan, placed))
         for way in self._candidates(group, made):
             if len(trials) > self.options.candidates or self._spent > self.options.instructions:
                 break

@@ -69,8 +69,9 @@ def test_the_engine_that_all_wait_for_comes_first(slow: tuple[Study, list[Lever]
     assert first.way == SIMULATED
     # Loads at a byte a cycle are all that is waited for; at two they take half of the time.
     assert first.gain == pytest.approx(own.share("load") / 2, abs=0.05)
-    # What faster DRAM alone saves is what another schedule saves, if that much.
-    assert all(lever.gain < 0.05 for lever in changes if lever.title == "twice the DRAM bandwidth")
+    # Faster DRAM alone shortens stores behind the last product: 1 024 of 38 770 cycles.
+    others = [lever.gain for lever in changes if lever.title == "twice the DRAM bandwidth"]
+    assert all(gain < first.gain / 10 for gain in others)
     points = point_views(made)
 
     def said(*levers: Lever) -> str:

@@ -433,7 +433,9 @@ def _offer_runs(found: Sequence[KeptBuffer], table: ResidencyTable, limit: int) 
         for grid, slicing in by_grid.items():
             ways.setdefault(grid, []).append((candidate, slicing))
     slices = [slicing for run in ways.values() for _, slicing in run]
-    while any(_crosses(slicing.grid, slicing.slices[0]) for slicing in slices if slicing.grid):
+    if not any(_crosses(slicing.grid, slicing.slices[0]) for slicing in slices if slicing.grid):
+        return
+    while True:
         places = [
             place
             for own in ways.values()
