@@ -27,7 +27,6 @@ from compiler.frontend.rewrite import (
     ARCHGEN,
     const,
     input_of,
-    int_attr,
     is_const,
     is_op,
     is_static,
@@ -133,11 +132,11 @@ def _refuse_places(node: ir.Node) -> None:
         return
     shape = static_shape(data)
     if node.op_type.endswith("ND"):
-        first = int_attr(node, "batch_dims", 0)
+        first = node.attributes.get_int("batch_dims", 0)
         columns = np.moveaxis(found, -1, 0)
         pairs = [*zip(shape[first:], columns, strict=False)]
     else:
-        axis = int_attr(node, "axis", 0)
+        axis = node.attributes.get_int("axis", 0)
         pairs = [(shape[axis], found)] if -len(shape) <= axis < len(shape) else []
     for extent, places in pairs:
         wrong = places[(places < -extent) | (places >= extent)]

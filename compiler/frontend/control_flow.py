@@ -29,7 +29,6 @@ from compiler.frontend.rewrite import (
     fresh_name,
     has_body,
     input_of,
-    int_attr,
     ints_attr,
     is_op,
     is_static,
@@ -239,7 +238,7 @@ def _infer_scan(node: ir.Node, opsets: Opsets) -> None:
     given = node.inputs[1:] if batched else node.inputs
     samples = (_dims(given[0]) or (None,))[:1] if batched else ()
     body = node.attributes["body"].as_graph()
-    scanned = int_attr(node, "num_scan_inputs", 0)
+    scanned = node.attributes.get_int("num_scan_inputs", 0)
     count = len(given) - scanned
     axes = _each(node, "scan_input_axes", scanned)
     rounds: int | None = None
@@ -415,7 +414,7 @@ def _unfold_scan(made: GraphCopies, unfolding: Unfolding) -> list[ir.Value]:
     node, body = made.anchor, made.anchor.attributes["body"].as_graph()
     if made.version < 9:
         raise Declined("before opset 9 a Scan goes over a batch as well")
-    scanned = int_attr(node, "num_scan_inputs", 0)
+    scanned = node.attributes.get_int("num_scan_inputs", 0)
     count = len(node.inputs) - scanned
     over = [value for value in node.inputs[count:] if value is not None]
     shapes = [value.shape or () for value in over]
@@ -508,11 +507,11 @@ _READERS = (
 def _read_of_bundle(node: ir.Node, items: list[ir.Value]) -> ir.Value | None:
     """What `node` makes of a sequence of `items`; None where its place in it is computed, or there
     is none."""
-    make, axis = Rewriter(node), int_attr(node, "axis", 0)
+    make, axis = Rewriter(node), node.attributes.get_int("axis", 0)
     if is_op(node, "SequenceLength"):
         return make.constant(np.int64(len(items)))
     if is_op(node, "ConcatFromSequence"):
-        if int_attr(node, "new_axis", 0):
+        if node.attributes.get_int("new_axis", 0):
             items = [make.op("Unsqueeze", [item, make.axes([axis])]) for item in items]
         return make.op("Concat", items, {"axis": axis}) if items else None
     added = [required(node, 1)] if is_op(node, "SequenceInsert") else []
@@ -530,7 +529,7 @@ def _read_of_bundle(node: ir.Node, items: list[ir.Value]) -> ir.Value | None:
 def _bundle_of_parts(node: ir.Node) -> ir.Value | None:
     """SplitToSequence by constant lengths as a Split and a bundle of its parts."""
     x, split = required(node, 0), input_of(node, 1)
-    axis = int_attr(node, "axis", 0)
+    axis = node.attributes.get_int("axis", 0)
     extent, given = static_shape(x)[axis], np.array(1) if split is None else const(split)
     if given is None:
         return None
@@ -539,6 +538,6 @@ def _bundle_of_parts(node: ir.Node) -> ir.Value | None:
     make = Rewriter(node)
     split_up = make.node("Split", [x, make.axes(lengths)], {"axis": axis}, "", len(lengths))
     parts = [*split_up.outputs]
-    if split is None and not int_attr(node, "keepdims", 1):
+    if split is None and not node.attributes.get_int("keepdims", 1):
         parts = [make.op("Squeeze", [part, make.axes([axis])]) for part in parts]
     return make.op("SequenceConstruct", parts)

@@ -107,21 +107,6 @@ def required(node: ir.Node, index: int) -> ir.Value:
     return value
 
 
-def int_attr(node: ir.Node, name: str, default: int) -> int:
-    """An integer attribute or its default."""
-    return node.attributes.get_int(name, default)
-
-
-def float_attr(node: ir.Node, name: str, default: float) -> float:
-    """A float attribute or its default."""
-    return node.attributes.get_float(name, default)
-
-
-def str_attr(node: ir.Node, name: str, default: str) -> str:
-    """A string attribute or its default."""
-    return node.attributes.get_string(name, default)
-
-
 def ints_attr(node: ir.Node, name: str, default: Sequence[int] | None = None) -> list[int] | None:
     """A list attribute, or a copy of its default."""
     found = node.attributes.get_ints(name, default)

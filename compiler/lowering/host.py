@@ -28,7 +28,7 @@ from compiler.frontend.operators.definitions import Table, build, defines
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.quantization.integer_operators import WINDOW
 from compiler.frontend.reference_types import single_node_model
-from compiler.frontend.rewrite import ARCHGEN, Array, has_body, int_attr, replace_outputs
+from compiler.frontend.rewrite import ARCHGEN, Array, has_body, replace_outputs
 from compiler.lowering.expression import written_expression
 from compiler.lowering.node import nest_shape
 from compiler.tensor_ir.nest import HostNode, Nest, NestGraph, at
@@ -193,7 +193,7 @@ def operations(node: ir.Node) -> int:
         pixels = math.prod(shapes[0]) if kind == "ConvTranspose" else made
         return 2 * pixels * math.prod(shapes[1][1:])
     if kind in ("MatMul", "MatMulInteger", "Gemm"):
-        transposed = kind == "Gemm" and int_attr(node, "transA", 0)
+        transposed = kind == "Gemm" and node.attributes.get_int("transA", 0)
         return 2 * made * shapes[0][0 if transposed else -1]
     pairs = zip(values, shapes, strict=True)
     return max([made, *(math.prod(shape) for value, shape in pairs if value.const_value is None)])

@@ -25,7 +25,6 @@ from compiler.frontend.rewrite import (
     Rewriter,
     const,
     has_body,
-    int_attr,
     ints_attr,
     is_const,
     is_op,
@@ -81,9 +80,9 @@ DIRECT: dict[str, Callable[[ir.Node, list[Array]], Array]] = {
     "Transpose": lambda node, given: np.transpose(given[0], ints_attr(node, "perm")),
     "Unsqueeze": lambda _, given: np.expand_dims(given[0], _ints(given[1])),
     "Gather": lambda node, given: np.take(
-        given[0], given[1].astype(np.int64), axis=int_attr(node, "axis", 0)
+        given[0], given[1].astype(np.int64), axis=node.attributes.get_int("axis", 0)
     ),
-    "Concat": lambda node, given: np.concatenate(given, axis=int_attr(node, "axis", 0)),
+    "Concat": lambda node, given: np.concatenate(given, axis=node.attributes.get_int("axis", 0)),
 }
 """Operators whose results share memory with their inputs, or are made at once."""
 

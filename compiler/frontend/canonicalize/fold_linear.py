@@ -20,10 +20,8 @@ from compiler.frontend.rewrite import (
     GraphPass,
     Rewriter,
     const,
-    float_attr,
     forget_names,
     input_of,
-    int_attr,
     ints_attr,
     is_const,
     is_op,
@@ -33,7 +31,6 @@ from compiler.frontend.rewrite import (
     set_attrs,
     sole_consumer,
     static_shape,
-    str_attr,
     terms_of,
 )
 from compiler.passes import Omittable
@@ -49,7 +46,9 @@ def absorbing_producer(value: ir.Value) -> ir.Node | None:
     bias = input_of(node, 2)
     if not is_const(input_of(node, 1)) or (bias is not None and not is_const(bias)):
         return None
-    if node.op_type == "Gemm" and {float_attr(node, n, 1.0) for n in ("alpha", "beta")} != {1.0}:
+    if node.op_type == "Gemm" and {
+        node.attributes.get_float(n, 1.0) for n in ("alpha", "beta")
+    } != {1.0}:
         return None
     return node if sole_consumer(value) is not None else None
 
@@ -85,9 +84,9 @@ def absorb(
 def _scaled(linear: ir.Node, weight: Array, factor: Floats) -> Array:
     """`weight` with each output channel multiplied by its factor."""
     scale: Array = factor.astype(np.float32)
-    groups, tail = int_attr(linear, "group", 1), (1,) * (weight.ndim - 2)
+    groups, tail = linear.attributes.get_int("group", 1), (1,) * (weight.ndim - 2)
     if linear.op_type == "Gemm":
-        return weight * (scale[:, None] if int_attr(linear, "transB", 0) else scale)
+        return weight * (scale[:, None] if linear.attributes.get_int("transB", 0) else scale)
     if linear.op_type == "Conv":
         return weight * scale.reshape(-1, 1, *tail)
     product: Array = weight.reshape(groups, -1, *weight.shape[1:])
@@ -183,7 +182,7 @@ class FoldBatchNorm(GraphPass):
     """False: always a Mul and an Add (which `fold-affine` may still take in)."""
 
     def rewrite(self, node: ir.Node) -> bool:
-        if not is_op(node, "BatchNormalization") or int_attr(node, "training_mode", 0):
+        if not is_op(node, "BatchNormalization") or node.attributes.get_int("training_mode", 0):
             return False
         affine = _affine_of_statistics(node)
         if affine is None or any(output.uses() for output in node.outputs[1:]):
@@ -207,7 +206,7 @@ def _affine_of_statistics(node: ir.Node) -> tuple[Floats, Floats, float] | None:
     if len(present) != 4:
         return None
     scale, bias, mean, variance = present
-    factor = scale / np.sqrt(variance + float_attr(node, "epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + node.attributes.get_float("epsilon", 1e-5))
     moved = mean * factor
     terms = float(np.abs(bias).max(initial=0.0) + np.abs(moved).max(initial=0.0))
     return factor, bias - moved, terms
@@ -231,13 +230,17 @@ class FoldPad(GraphPass, Omittable):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        pads_once = len(node.outputs) == 1 and not int_attr(node, "ceil_mode", 0)
+        pads_once = len(node.outputs) == 1 and not node.attributes.get_int("ceil_mode", 0)
         windows = is_op(node, "Conv", "AveragePool", "MaxPool") and pads_once
-        explicit = str_attr(node, "auto_pad", "NOTSET") == "NOTSET"
+        explicit = node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET"
         if not (windows and explicit) and not is_op(node, "QConv", domain=ARCHGEN):
             return False
         pad = required(node, 0).producer()
-        if pad is None or not is_op(pad, "Pad") or str_attr(pad, "mode", "constant") != "constant":
+        if (
+            pad is None
+            or not is_op(pad, "Pad")
+            or pad.attributes.get_string("mode", "constant") != "constant"
+        ):
             return False
         spatial = _spatial_pads(pad)
         if spatial is None or not _legal(node, pad, spatial):
@@ -269,10 +272,12 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
     if value is None:
         return False
     if is_op(node, "QConv", domain=ARCHGEN):
-        return value == int_attr(node, "x_zero", 0)
+        return value == node.attributes.get_int("x_zero", 0)
     own = ints_attr(node, "pads") or []
     if is_op(node, "AveragePool"):
-        return value == 0 and (bool(int_attr(node, "count_include_pad", 0)) or not any(own))
+        return value == 0 and (
+            bool(node.attributes.get_int("count_include_pad", 0)) or not any(own)
+        )
     if not is_op(node, "MaxPool"):
         return value == 0
     dtype = required(pad, 0).dtype
@@ -310,7 +315,7 @@ class FoldSpaceToDepth(GraphPass, Omittable):
         weights = required(node, 1)
         blocks, numbers = required(node, 0), const(weights)
         dilations = {*(ints_attr(node, "dilations") or ())}
-        plain = int_attr(node, "group", 1) == 1 and dilations <= {1}
+        plain = node.attributes.get_int("group", 1) == 1 and dilations <= {1}
         found = _blocks(blocks) if numbers is not None and numbers.ndim == 4 and plain else None
         if found is None or numbers is None:
             return False

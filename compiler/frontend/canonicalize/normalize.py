@@ -17,9 +17,7 @@ from compiler.frontend.rewrite import (
     GraphPass,
     Rewriter,
     const,
-    float_attr,
     input_of,
-    int_attr,
     ints_attr,
     is_const,
     is_op,
@@ -27,7 +25,6 @@ from compiler.frontend.rewrite import (
     required,
     set_attrs,
     static_shape,
-    str_attr,
 )
 from simmodel.arch.lazy_array import transformed
 
@@ -50,7 +47,7 @@ class NormalizeAxes(GraphPass):
         changed, default = False, AXIS_DEFAULTS.get(node.op_type)
         if default is not None:
             rank = max(1, len(static_shape(node.inputs[0])))
-            changed = set_attrs(node, {"axis": int_attr(node, "axis", default) % rank})
+            changed = set_attrs(node, {"axis": node.attributes.get_int("axis", default) % rank})
         normalize = NORMALIZERS.get(node.op_type)
         return (normalize is not None and normalize(node)) or changed
 
@@ -80,11 +77,11 @@ def _reduction(node: ir.Node) -> bool:
         return False
     if axes is not None and axes.size:
         chosen = sorted(int(axis) % rank for axis in axes.reshape(-1))
-    elif int_attr(node, "noop_with_empty_axes", 0):
+    elif node.attributes.get_int("noop_with_empty_axes", 0):
         return False
     else:
         chosen = list(range(rank))
-    attributes = {"keepdims": int_attr(node, "keepdims", 1), "noop_with_empty_axes": 0}
+    attributes = {"keepdims": node.attributes.get_int("keepdims", 1), "noop_with_empty_axes": 0}
     return set_attrs(node, attributes) | _set_constant(node, 1, chosen)
 
 
@@ -100,7 +97,7 @@ def _transpose(node: ir.Node) -> bool:
 
 
 def _normalize_split(node: ir.Node) -> bool:
-    axis = int_attr(node, "axis", 0)
+    axis = node.attributes.get_int("axis", 0)
     had = node.attributes.pop("num_outputs", None) is not None
     return _set_constant(node, 1, [static_shape(out)[axis] for out in node.outputs]) or had
 
@@ -148,7 +145,7 @@ class NormalizeConv(GraphPass):
     def rewrite(self, node: ir.Node) -> bool:
         if is_op(node, "Conv", "ConvInteger", "ConvTranspose"):
             kernel = list(static_shape(required(node, 1))[2:])
-            return _normalize(node, kernel, {"group": int_attr(node, "group", 1)})
+            return _normalize(node, kernel, {"group": node.attributes.get_int("group", 1)})
         if is_op(node, "MaxPool", "AveragePool", "LpPool"):
             return _normalize_pool(node)
         return False
@@ -165,7 +162,10 @@ def _normalize(node: ir.Node, kernel: list[int], more: dict[str, AttrValue]) -> 
         ints_attr(node, name, [usual] * rank) or []
         for name, usual in (("strides", 1), ("dilations", 1), ("output_padding", 0))
     )
-    auto_pad, target = str_attr(node, "auto_pad", "NOTSET"), ints_attr(node, "output_shape")
+    auto_pad, target = (
+        node.attributes.get_string("auto_pad", "NOTSET"),
+        ints_attr(node, "output_shape"),
+    )
     transposed, same = is_op(node, "ConvTranspose"), auto_pad.startswith("SAME")
     sides = list(zip(extents, strides, _windows(kernel, dilations), strict=True))
     pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
@@ -193,10 +193,10 @@ def _split_padding(total: list[int], upper: bool) -> list[int]:
 
 def _normalize_pool(node: ir.Node) -> bool:
     kernel = ints_attr(node, "kernel_shape") or []
-    more: dict[str, AttrValue] = {"ceil_mode": int_attr(node, "ceil_mode", 0)}
+    more: dict[str, AttrValue] = {"ceil_mode": node.attributes.get_int("ceil_mode", 0)}
     own = {"AveragePool": "count_include_pad", "MaxPool": "storage_order"}.get(node.op_type)
     if own is not None:
-        more[own] = int_attr(node, own, 0)
+        more[own] = node.attributes.get_int(own, 0)
     changed = _normalize(node, kernel, more)
     # At each length of an open axis the padding is another one; LpPool becomes what counts it.
     by_length = node.op_type != "LpPool" and any(a > 1 for a in open_of(required(node, 0)))
@@ -225,7 +225,7 @@ class NormalizeGemm(GraphPass):
         if not is_op(node, "Gemm"):
             return False
         make = Rewriter(node)
-        left = _transposed(make, required(node, 0), bool(int_attr(node, "transA", 0)))
+        left = _transposed(make, required(node, 0), bool(node.attributes.get_int("transA", 0)))
         make.replace(product_of(make, left))
         return True
 
@@ -234,8 +234,8 @@ def product_of(make: Rewriter, left: ir.Value) -> ir.Value:
     """The Gemm that `make` stands at as a MatMul and an Add, of `left` in the place of its first
     operand, which may have more axes."""
     node = make.anchor
-    right = _transposed(make, required(node, 1), bool(int_attr(node, "transB", 0)))
-    alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
+    right = _transposed(make, required(node, 1), bool(node.attributes.get_int("transB", 0)))
+    alpha, beta = node.attributes.get_float("alpha", 1.0), node.attributes.get_float("beta", 1.0)
     bias, constant = input_of(node, 2), is_const(right)
     made = make.op("MatMul", [left, _scaled(make, right, alpha) if constant else right])
     made = made if constant else _scaled(make, made, alpha)

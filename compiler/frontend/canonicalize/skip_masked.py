@@ -22,7 +22,6 @@ from compiler.frontend.rewrite import (
     GraphPass,
     Rewriter,
     const,
-    int_attr,
     ints_attr,
     is_op,
     required,
@@ -78,7 +77,9 @@ class SkipMasked(GraphPass, Omittable):
         if reader and is_op(reader, "QuantizeLinear") and scalar(required(reader, 1)) is not None:
             steps.append(reader)
             reader = sole_consumer(reader.outputs[0])
-        if int_attr(node, "axis", -1) % len(shape) != len(shape) - 1 or not _is_product(reader):
+        if node.attributes.get_int("axis", -1) % len(shape) != len(shape) - 1 or not _is_product(
+            reader
+        ):
             return False
         chain = _chain(required(node, 0)) if reader.inputs[0] is steps[-1].outputs[0] else []
         seen = _visible(chain, shape[-2:]) if chain else None

@@ -33,7 +33,6 @@ from compiler.frontend.rewrite import (
     const,
     hand_names,
     input_of,
-    int_attr,
     ints_attr,
     is_const,
     is_op,
@@ -177,8 +176,8 @@ def _pointwise(step: UnmergedNode) -> Results | None:
 def _quantization(step: UnmergedNode) -> Results | None:
     """Per tensor, or per position of an axis that is not merged."""
     parameters, scale = step.beside(), static_shape(required(step.node, 1))
-    axis = 0 if prod(scale) == 1 else step.first.at(int_attr(step.node, "axis", 1))
-    if parameters is None or axis is None or int_attr(step.node, "block_size", 0):
+    axis = 0 if prod(scale) == 1 else step.first.at(step.node.attributes.get_int("axis", 1))
+    if parameters is None or axis is None or step.node.attributes.get_int("block_size", 0):
         return None
     return _with_axes_of_first(step, parameters, axis=axis)
 
@@ -211,7 +210,7 @@ def _matmul(step: UnmergedNode) -> Results | None:
 def _gemm(step: UnmergedNode) -> Results | None:
     """The first operand's rows may be merged."""
     bias, others = input_of(step.node, 2), step.beside()
-    if step.first.at(1) is None or others is None or int_attr(step.node, "transA", 0):
+    if step.first.at(1) is None or others is None or step.node.attributes.get_int("transA", 0):
         return None
     if bias is not None and len(static_shape(bias)) > 1 and static_shape(bias)[-2] > 1:
         return None
@@ -234,7 +233,7 @@ def _along(default: int, count: int = 1) -> Rule:
 
     def rule(step: UnmergedNode) -> Results | None:
         rank = len(step.first.axes)
-        axis = int_attr(step.node, "axis", default) % rank
+        axis = step.node.attributes.get_int("axis", default) % rank
         data = [each for each in step.operands[: count or None] if each is not None]
         others = step.beside(len(data))
         if others is None or any(each.at(axis) is None for each in data):
@@ -256,7 +255,7 @@ def _along(default: int, count: int = 1) -> Rule:
 
 def _trailing(step: UnmergedNode) -> Results | None:
     """Over all axes from one on."""
-    axis = int_attr(step.node, "axis", -1) % len(step.first.axes)
+    axis = step.node.attributes.get_int("axis", -1) % len(step.first.axes)
     return None if _merges(step.first.axes[axis:]) else _along(-1)(step)
 
 
@@ -269,7 +268,7 @@ def _reduction(step: UnmergedNode) -> Results | None:
     axes = {int(axis) % rank for axis in chosen.reshape(-1)}
     at = [place for axis in sorted(axes) for place in step.first.places(axis)]
     made = step.again([step.first.value, step.make.axes(at)])
-    keep = int_attr(step.node, "keepdims", 1)
+    keep = step.node.attributes.get_int("keepdims", 1)
     left = (
         pieces_of([1] * len(pieces), ()) if axis in axes else pieces
         for axis, pieces in enumerate(step.first.axes)
@@ -340,7 +339,7 @@ def _running(step: UnmergedNode) -> Results | None:
 
     *slower, place = step.first.places(axis)
     value = step.first.value
-    result = along(value, place, int_attr(step.node, "exclusive", 0))
+    result = along(value, place, step.node.attributes.get_int("exclusive", 0))
     for outer in reversed(slower):
         left = open_of(value) - {place}
         value = make.op("ReduceSum", [value, make.axes([place])], {"keepdims": 1})
@@ -365,7 +364,7 @@ def _slice(step: UnmergedNode) -> Results | None:
 def _gather(step: UnmergedNode) -> Results | None:
     """Data or indices may have merged axes."""
     indices = step.operands[1]
-    axis = int_attr(step.node, "axis", 0) % len(step.first.axes)
+    axis = step.node.attributes.get_int("axis", 0) % len(step.first.axes)
     at = step.first.at(axis)
     if at is None or indices is None:
         return None

@@ -20,11 +20,9 @@ from compiler.frontend.rewrite import (
     Rewriter,
     const,
     input_of,
-    int_attr,
     required,
     scalar,
     static_shape,
-    str_attr,
 )
 
 TARGET_OPSET = 21
@@ -68,7 +66,7 @@ def _upgrade_split(node: ir.Node, version: int) -> None:
 def _softmax(node: ir.Node, _: int) -> None:
     data = required(node, 0)
     shape = static_shape(data)
-    axis = int_attr(node, "axis", 1)
+    axis = node.attributes.get_int("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     if axis == len(shape) - 1:
         node.attributes["axis"] = ir.AttrInt64("axis", -1)
@@ -85,7 +83,7 @@ def _resize(node: ir.Node, _: int) -> None:
     if scales is None:
         scales = make.constant(np.asarray(node.attributes["scales"].as_floats(), np.float32))
     how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    how["mode"] = str_attr(node, "mode", "nearest")
+    how["mode"] = node.attributes.get_string("mode", "nearest")
     make.replace(make.op("Resize", [required(node, 0), None, scales], how))
 
 
@@ -93,7 +91,7 @@ def _batch_norm(node: ir.Node, _: int) -> None:
     """Statistics that training leaves, which nobody reads in inference, are no results."""
     if not any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
         node.resize_outputs(1)
-    if not int_attr(node, "spatial", 1):
+    if not node.attributes.get_int("spatial", 1):
         raise ValueError("BatchNormalization with spatial=0 is not supported")
     node.attributes.pop("spatial", None)
 
@@ -116,7 +114,7 @@ def _dropout(node: ir.Node, version: int) -> None:
 
 def _dft(node: ir.Node, _: int) -> None:
     """Since opset 20 the axis is an input, a scalar, and by default the last one of the signal."""
-    number = Rewriter(node).constant(np.asarray(int_attr(node, "axis", 1), np.int64))
+    number = Rewriter(node).constant(np.asarray(node.attributes.get_int("axis", 1), np.int64))
     node.attributes.pop("axis", None)
     node.resize_inputs(3)
     node.replace_input_with(2, number)
@@ -124,11 +122,11 @@ def _dft(node: ir.Node, _: int) -> None:
 
 def _stft(node: ir.Node, _: int) -> None:
     """ONNX's shape inference does not know the default of `onesided`."""
-    node.attributes["onesided"] = ir.AttrInt64("onesided", int_attr(node, "onesided", 1))
+    node.attributes["onesided"] = ir.AttrInt64("onesided", node.attributes.get_int("onesided", 1))
 
 
 def _grid_sample(node: ir.Node, _: int) -> None:
-    mode = str_attr(node, "mode", "bilinear")
+    mode = node.attributes.get_string("mode", "bilinear")
     renamed = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     node.attributes["mode"] = ir.AttrString("mode", renamed)
 

@@ -29,9 +29,7 @@ from compiler.frontend.rewrite import (
     GraphPass,
     Rewriter,
     const,
-    float_attr,
     input_of,
-    int_attr,
     ints_attr,
     is_const,
     is_op,
@@ -72,10 +70,10 @@ class IntegerOperators(GraphPass):
 def _between_conversions(node: ir.Node) -> bool:
     window, groups = _window(node), 1
     if window:
-        axis, groups = int(is_op(node, "ConvTranspose")), int_attr(node, "group", 1)
+        axis, groups = int(is_op(node, "ConvTranspose")), node.attributes.get_int("group", 1)
     else:
         columns = len(static_shape(required(node, 1))) - 1
-        axis = 0 if int_attr(node, "transB", 0) else columns
+        axis = 0 if node.attributes.get_int("transB", 0) else columns
     x, w, bias = dequantized(node.inputs[0]), dequantized(node.inputs[1]), input_of(node, 2)
     if not (_quantized_to(x, CODES) and _quantized_to(w, BYTES, axis)) or x is None or w is None:
         return False
@@ -84,8 +82,8 @@ def _between_conversions(node: ir.Node) -> bool:
         able = is_const(w[0]) or (how.per_tensor and is_op(node, "Conv"))
     else:  # one product of matrices, unscaled
         ranks = [len(static_shape(required(node, i))) for i in (0, 1)]
-        scales = {float_attr(node, name, 1.0) for name in ("alpha", "beta")}
-        able = min(ranks) > 1 and scales == {1.0} and not int_attr(node, "transA", 0)
+        scales = {node.attributes.get_float(name, 1.0) for name in ("alpha", "beta")}
+        able = min(ranks) > 1 and scales == {1.0} and not node.attributes.get_int("transA", 0)
     if not able:
         return False
     if axis and groups > 1 and not how.per_tensor:  # weights have the channels of one group

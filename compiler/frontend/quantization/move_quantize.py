@@ -22,7 +22,6 @@ from compiler.frontend.rewrite import (
     Rewriter,
     const,
     input_of,
-    int_attr,
     ints_attr,
     is_op,
     replace_value,
@@ -30,7 +29,6 @@ from compiler.frontend.rewrite import (
     scalar,
     sole_consumer,
     static_shape,
-    str_attr,
 )
 from compiler.passes import Omittable
 
@@ -100,9 +98,9 @@ def quantization_of(node: ir.Node | None) -> Quantization | None:
         return None
     if real.dtype != ir.DataType.FLOAT or integers.dtype is None or integers.shape is None:
         return None
-    if scales.ndim > 1 or int_attr(node, "block_size", 0):
+    if scales.ndim > 1 or node.attributes.get_int("block_size", 0):
         return None
-    axis = int_attr(node, "axis", 1) % max(1, len(integers.shape))
+    axis = node.attributes.get_int("axis", 1) % max(1, len(integers.shape))
     points = np.zeros(scales.size) if zeros is None else zeros.reshape(-1)
     numbers = scales.reshape(-1).astype(np.float32), points.astype(np.int64)
     return Quantization(*numbers, integers.dtype, axis)
@@ -145,10 +143,12 @@ def works_on_integers(node: ir.Node, how: Quantization) -> bool:
     if is_op(node, "MaxPool"):  # ONNX has none of 16 bits
         return len(node.outputs) == 1 and how.dtype in BYTES
     if is_op(node, "ScatterND", "ScatterElements"):
-        return str_attr(node, "reduction", "none") == "none"
+        return node.attributes.get_string("reduction", "none") == "none"
     if is_op(node, "Resize"):
-        crops = str_attr(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
-        return str_attr(node, "mode", "nearest") == "nearest" and not crops
+        crops = (
+            node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+        )
+        return node.attributes.get_string("mode", "nearest") == "nearest" and not crops
     if is_op(node, "Pad"):
         value = input_of(node, 2)
         return not _pads_a_constant(node) or value is None or scalar(value) == 0
@@ -157,7 +157,7 @@ def works_on_integers(node: ir.Node, how: Quantization) -> bool:
 
 def _pads_a_constant(node: ir.Node) -> bool:
     """Whether a Pad has a border of one value, not of its input's own elements."""
-    return is_op(node, "Pad") and str_attr(node, "mode", "constant") == "constant"
+    return is_op(node, "Pad") and node.attributes.get_string("mode", "constant") == "constant"
 
 
 def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
@@ -174,7 +174,7 @@ def moved_axis(node: ir.Node, axis: int, back: bool = False) -> int | None:
         return next(same, None)
     if not is_op(node, "Concat", "Split"):
         return None
-    return None if int_attr(node, "axis", 0) % len(shapes[0]) == axis else axis
+    return None if node.attributes.get_int("axis", 0) % len(shapes[0]) == axis else axis
 
 
 def _on_integers(make: Rewriter, data: list[ir.Value], zero: int) -> ir.Node:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from compiler.frontend.rewrite import Array, const, input_of, int_attr, ints_attr, is_op, required
+from compiler.frontend.rewrite import Array, const, input_of, ints_attr, is_op, required
 from simmodel.arch.dtype import NAMES, NUMPY
 from simmodel.arch.element_types import COMPRESSED, bytes_for, is_float, per_item, size_of
 from simmodel.isa.region import cached_property
@@ -199,8 +199,8 @@ def _dequantized(node: ir.Node) -> Narrow | None:
     kind = NAMES.get(values.dtype, "")
     if kind not in TYPES or NAMES.get(scales.dtype) not in ("fp32", "fp16"):
         return None
-    axis = int_attr(node, "axis", 1) % values.ndim
-    shaped = _shaped(scales, values, axis, int_attr(node, "block_size", 0))
+    axis = node.attributes.get_int("axis", 1) % values.ndim
+    shaped = _shaped(scales, values, axis, node.attributes.get_int("block_size", 0))
     points = None if zeros is None else _shaped(zeros, values, axis, 1)
     if shaped is None or (points is not None and points.shape != shaped.shape):
         return None
