@@ -23,10 +23,9 @@ from simmodel.arch.record import Arch
 from simmodel.execute import Host, Run, Skip, run
 from simmodel.isa import HOST
 from simmodel.machine.run import cycles_of, traced
-from simmodel.metrics import Metrics, measure
+from simmodel.metrics import Metrics, Waterfall, measure, waterfall
 from simmodel.program.program import Probe, Program
 from simmodel.trace import OriginTrace, Trace
-from simmodel.waterfall import Waterfall, waterfall
 
 Judge = Callable[[Program, Arch], Trace]
 

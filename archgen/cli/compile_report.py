@@ -20,7 +20,7 @@ from archgen.outcomes.columns import STALLS
 from archgen.toolchain import Explained, Explanation, MeasuredSchedule
 from compiler.api import Constants, GroupReport, RejectedOption
 from simmodel.arch.units import show_bytes
-from simmodel.waterfall import MOVED, WORK
+from simmodel.metrics import MOVED, WORK
 
 _PIPED = 120
 """Width where there is no terminal and COLUMNS is not set."""

@@ -31,7 +31,7 @@ from simmodel import machine
 from simmodel.arch.base import words_below
 from simmodel.arch.memories import DRAM_KINDS
 from simmodel.arch.units import show_bytes
-from simmodel.waterfall import MOVED, WORK
+from simmodel.metrics import MOVED, WORK
 
 
 @dataclass(frozen=True)

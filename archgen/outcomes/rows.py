@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 
 from archgen.energy.area import Area
-from archgen.energy.model import Energy
+from archgen.energy.costs import Energy
 from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
 from archgen.schema.rewritten import Fields, changed
@@ -20,10 +20,9 @@ from simmodel.arch.assumed import ends
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, HostCall, Indirect
 from simmodel.isa.base import instructions
-from simmodel.metrics import Metrics, fullest, taken
+from simmodel.metrics import WORK, Metrics, Waterfall, fullest, taken
 from simmodel.program.program import Program
 from simmodel.trace import Trace
-from simmodel.waterfall import WORK, Waterfall
 
 
 def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:

@@ -260,7 +260,7 @@ DEPTHWISE = (
         "types for depthwise layers on the vector engine", _types, _no_bound, "", _never_same
     ),
 )
-"""Changes that make another program; `archgen.report.tried_levers` estimates what they bring."""
+"""Changes that make another program; `archgen.report.levers` estimates what they bring."""
 SHAPES = tuple(
     LeverRule(
         f"twice the {noun} of the array",

@@ -25,7 +25,7 @@ from archgen.report.ranking import Ranking, Standing
 from archgen.report.sheet import Cell, ComputedColumn, Heading, bar, count, ratio, values, words
 from archgen.schema.rewritten import peaks
 from simmodel.arch.record import Arch
-from simmodel.waterfall import MOVED, WORK
+from simmodel.metrics import MOVED, WORK
 
 _MEGA = 1e6
 _STATUS = {"does_not_fit": "does not fit", "unsupported": "not supported"}

@@ -22,7 +22,7 @@ from archgen.check import reference, verify
 from archgen.check.quantize import quantization_error, unquantized_outputs
 from archgen.check.quantizer_input import PRODUCTS
 from archgen.energy import costs_of
-from archgen.energy.model import energy_of, energy_of_events
+from archgen.energy.costs import energy_of, energy_of_events
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming_extensions
@@ -39,8 +39,8 @@ from archgen.process.files import Recent, cache_dir, code_version, content_hash
 from archgen.process.guard import refusal
 from archgen.process.internal_errors import error_line, written
 from archgen.process.steps import step
+from archgen.report.levers import TrialTools, tried
 from archgen.report.ranking import machine_content
-from archgen.report.tried_levers import TrialTools, tried
 from archgen.scheduling import DEFAULT
 from archgen.studies.prepare import CachedModel, Models
 from archgen.studies.store import StudyScheduleCache
@@ -51,10 +51,9 @@ from simmodel.arch.element_types import MX
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, Impossible, NoSuchRow
 from simmodel.execute import Skip
-from simmodel.metrics import products
+from simmodel.metrics import products, waterfall
 from simmodel.program.program import Program
 from simmodel.trace import Trace
-from simmodel.waterfall import waterfall
 
 Result = TypeVar("Result")
 

@@ -19,7 +19,7 @@ from archgen.outcomes.estimated import CHOSEN, COSTS, ENERGY_GUESS, GUESS, OFF
 from archgen.outcomes.fronts import representatives
 from archgen.outcomes.points import FIELD, Outcome, Point, Row
 from archgen.process.files import cache_dir, remove_abandoned
-from archgen.report.tried_levers import POINTS
+from archgen.report.levers import POINTS
 from archgen.schema.variants import Variant
 from archgen.studies import schedule_transfer
 from archgen.studies.design import Design, StudyError, Workload, designed, points

@@ -193,7 +193,7 @@ def operations(node: ir.Node) -> int:
         pixels = math.prod(shapes[0]) if kind == "ConvTranspose" else made
         return 2 * pixels * math.prod(shapes[1][1:])
     if kind in ("MatMul", "MatMulInteger", "Gemm"):
-        transposed = kind == "Gemm" and node.attributes.get_int("transA", 0)
+        transposed = kind == "Gemm" and node.attributes.get_int("transA", False)
         return 2 * made * shapes[0][0 if transposed else -1]
     pairs = zip(values, shapes, strict=True)
     return max([made, *(math.prod(shape) for value, shape in pairs if value.const_value is None)])

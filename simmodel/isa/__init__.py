@@ -6,6 +6,9 @@ from simmodel.isa.copy import Copy, Fill, Gather, Indirect, Scatter
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile, WinogradConv
 from simmodel.isa.scalar import (
     HOST,
+    Arrive,
+    Await,
+    Claim,
     HostCall,
     ScalarBinary,
     ScalarFamily,
@@ -13,8 +16,8 @@ from simmodel.isa.scalar import (
     ScalarReduce,
     ScalarTernary,
     ScalarUnary,
+    Sync,
 )
-from simmodel.isa.sync import Arrive, Await, Claim, Sync
 from simmodel.isa.vector import (
     Binary,
     Product,

@@ -22,11 +22,10 @@ from archgen.outcomes.bottleneck import (
 )
 from archgen.report.account import Account, account
 from archgen.report.lever_rules import RULES, rules_for
-from archgen.report.levers import LEAST, Lever, levers
+from archgen.report.levers import LEAST, WORTH, Lever, levers
 from archgen.report.points import point_views
 from archgen.report.ranking import rank
 from archgen.report.summary import sentences
-from archgen.report.tried_levers import WORTH
 from archgen.scheduling import choice
 from archgen.schema import load_arch
 from archgen.schema.rewritten import Fields, changed

@@ -16,8 +16,13 @@ from onnx import TensorProto, helper, numpy_helper
 from role_nets import net
 
 from archgen.check import reference
-from archgen.check.exact_products import with_exact_products
-from archgen.check.reference import cached_reference, run_node, run_reference, sample_inputs
+from archgen.check.reference import (
+    cached_reference,
+    run_node,
+    run_reference,
+    sample_inputs,
+    with_exact_products,
+)
 from archgen.models.load import ModelError, open_model
 from archgen.zoo.catalog import build
 from compiler.api import is_outside

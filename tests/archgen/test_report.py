@@ -31,9 +31,9 @@ from compiler.schedule_ir.schedule import Estimate
 from compiler.search.best_program import SimulatedProgram
 from compiler.tensor_ir.text import print_graph
 from simmodel.arch.record import Arch
+from simmodel.metrics import Waterfall
 from simmodel.program.program import Program
 from simmodel.trace import Trace
-from simmodel.waterfall import Waterfall
 
 MANY, PLAIN, ONE_CORE = "ascend-310-like", "neuroncore-v2-like", "soma-edge"
 """`MANY` walks the network in tiles, `PLAIN` takes it all at once."""

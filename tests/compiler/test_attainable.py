@@ -28,8 +28,7 @@ from compiler.options import Stages
 from compiler.target.group_depthwise import GroupDepthwise
 from simmodel.arch.record import Arch
 from simmodel.machine.run import simulate
-from simmodel.metrics import measure
-from simmodel.waterfall import Waterfall, waterfall
+from simmodel.metrics import Waterfall, measure, waterfall
 
 CUBE = {"kind": "cube", "rows": 10, "cols": 32, "depth": 32, "overlap": False}
 

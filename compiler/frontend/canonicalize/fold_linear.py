@@ -182,7 +182,7 @@ class FoldBatchNorm(GraphPass):
     """False: always a Mul and an Add (which `fold-affine` may still take in)."""
 
     def rewrite(self, node: ir.Node) -> bool:
-        if not is_op(node, "BatchNormalization") or node.attributes.get_int("training_mode", 0):
+        if not is_op(node, "BatchNormalization") or node.attributes.get_int("training_mode", False):
             return False
         affine = _affine_of_statistics(node)
         if affine is None or any(output.uses() for output in node.outputs[1:]):

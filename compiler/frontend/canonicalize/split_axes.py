@@ -177,7 +177,7 @@ def _quantization(step: UnmergedNode) -> Results | None:
     """Per tensor, or per position of an axis that is not merged."""
     parameters, scale = step.beside(), static_shape(required(step.node, 1))
     axis = 0 if prod(scale) == 1 else step.first.at(step.node.attributes.get_int("axis", 1))
-    if parameters is None or axis is None or step.node.attributes.get_int("block_size", 0):
+    if parameters is None or axis is None or step.node.attributes.get_int("block_size", False):
         return None
     return _with_axes_of_first(step, parameters, axis=axis)
 
@@ -210,7 +210,7 @@ def _matmul(step: UnmergedNode) -> Results | None:
 def _gemm(step: UnmergedNode) -> Results | None:
     """The first operand's rows may be merged."""
     bias, others = input_of(step.node, 2), step.beside()
-    if step.first.at(1) is None or others is None or step.node.attributes.get_int("transA", 0):
+    if step.first.at(1) is None or others is None or step.node.attributes.get_int("transA", False):
         return None
     if bias is not None and len(static_shape(bias)) > 1 and static_shape(bias)[-2] > 1:
         return None

@@ -98,7 +98,7 @@ def quantization_of(node: ir.Node | None) -> Quantization | None:
         return None
     if real.dtype != ir.DataType.FLOAT or integers.dtype is None or integers.shape is None:
         return None
-    if scales.ndim > 1 or node.attributes.get_int("block_size", 0):
+    if scales.ndim > 1 or node.attributes.get_int("block_size", False):
         return None
     axis = node.attributes.get_int("axis", 1) % max(1, len(integers.shape))
     points = np.zeros(scales.size) if zeros is None else zeros.reshape(-1)
