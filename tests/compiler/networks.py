@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -273,6 +274,15 @@ def conserved(compiled: CompileResult, trace: Trace) -> None:
     layers = [y for group in groups for y in group.layers if y.result.name in group.results]
     nests = [nest for layer in layers for nest in layer.nests]
     assert trace.macs >= sum(nest.macs for nest in nests if nest.contraction)
+
+
+@contextmanager
+def may_be_refused() -> Iterator[None]:
+    """Within, a refusal is an answer as any other, if its sum is right."""
+    try:
+        yield
+    except (DoesNotFit, UnsupportedModel) as why:
+        refused(why)
 
 
 def refused(why: DoesNotFit | UnsupportedModel) -> str:

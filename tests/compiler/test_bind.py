@@ -16,10 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import changed, machine, machines
 from nest_reader import read_again
-from networks import Net, check, refused
+from networks import Net, check, may_be_refused
 
 from compiler.context import CompileOptions, Context
-from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.explain.forms import engine_report
 from compiler.explain.report import report
 from compiler.memory.on_chip import PlacedGroup
@@ -256,7 +255,5 @@ def test_channels_together_on_any_machine(data: st.DataObject) -> None:
         x = net.op("Conv", x, net.weight(5, channels, 1, 1))
     model = net.model(x)
     arch = changed(changed(arch, "vector", lanes=1, wide_lanes=None), "matrix", depthwise=False)
-    try:
+    with may_be_refused():
         check(model, arch, "int8")
-    except (DoesNotFit, UnsupportedModel) as why:
-        refused(why)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
-from networks import Net, check, model, refused
+from networks import Net, check, may_be_refused, model
 from onnx import helper, numpy_helper
 
-from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.element_types import STORED, bytes_for
 from simmodel.arch.record import Arch
@@ -112,10 +111,8 @@ def test_every_type_and_every_kind_of_scales(kind: str, how: dict[str, Any]) -> 
 def test_every_machine_that_can_widen(name: str, widens: bool) -> None:
     for kind, how in (("int4", {"block": 32}), ("int8", {"axis": 1})):
         model = perceptron(kind, rows=9, **how)
-        try:
+        with may_be_refused():
             check(model, able(NAMED[name], widens=widens), "fp16")
-        except (DoesNotFit, UnsupportedModel) as why:
-            refused(why)
 
 
 def test_convolutions_have_a_scale_for_each_channel() -> None:
@@ -136,10 +133,8 @@ def test_any_machine(arch: Arch, kind: str, how: dict[str, Any], rows: int, wide
     dtype = "fp16" if "fp16" in arch.types else arch.types[0]
     if dtype == "int8":
         return
-    try:
+    with may_be_refused():
         check(model, able(arch, widens=widens), dtype)
-    except (DoesNotFit, UnsupportedModel) as why:
-        refused(why)
 
 
 def test_four_bits_are_bytes_where_no_engine_knows_them() -> None:

@@ -11,11 +11,10 @@ from doubles import Everywhere, Moved
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
-from networks import Checked, Net, check, refused
+from networks import Checked, Net, check, may_be_refused
 
 from compiler.codegen.multicast import ShareLoads
 from compiler.context import CompileOptions, Context
-from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.lowering.lower import lower
 from compiler.options import Stages
 from compiler.pipeline import bind, fuse_tails, prepared
@@ -163,10 +162,8 @@ def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> N
     assume(arch.memories.shared is not None)
     dtype = data.draw(st.sampled_from(arch.types))
     model: onnx.ModelProto = data.draw(blocks(dtype == "int8", most=2))
-    try:
+    with may_be_refused():
         check(model, arch, dtype, apart())
-    except (DoesNotFit, UnsupportedModel) as why:
-        refused(why)
 
 
 @settings(max_examples=12, derandomize=True)

@@ -100,7 +100,7 @@ FACTORS = at("local", 4096, (6,), "fp32")
 IMAGE, IMAGES = at("local", 0, (7, 5, 4)), at("local", 0, (2, 7, 5, 4))
 
 CASES = [
-    # What they do stands in test_indirect: their index may not be anything.
+    # What they do stands in test_narrow: their index may not be anything.
     Case(
         isa.Gather(
             engine="load", dst=at("local", 0, (3, 6)), src=at("dram", 0, (10, 6), strides=(16, 1)),
