@@ -27,7 +27,7 @@ VERBS = {
     "calibrate": ("explore", "fit what a machine assumes to measured times"),
     "report": ("results", "the study in a folder as one HTML page"),
     "results": ("results", "list the finished points of a study"),
-    "compare": ("results", "what got better or worse between studies, and why"),
+    "compare": ("compare", "what got better or worse between studies, and why"),
     "compile": ("compile", "print the program that the compiler makes, or write it as a file"),
     "run": ("run", "run such a file on inputs"),
     "disasm": ("run", "print what such a file holds"),

@@ -12,17 +12,8 @@ import click
 
 from archgen.cli import options, summary
 from archgen.cli.compile import scheduling_options
-from archgen.cli.running import (
-    OUT,
-    budget_option,
-    judge,
-    junit_option,
-    lint_notes,
-    running,
-    running_options,
-    save_page,
-    with_progress,
-)
+from archgen.cli.gates import budget_option, judge, junit_option
+from archgen.cli.running import OUT, lint_notes, running, running_options, save_page, with_progress
 from archgen.cli.terminal import ExitCode, show
 from archgen.comparison.budgets import read_budgets
 from archgen.models.constants import with_values

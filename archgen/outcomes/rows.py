@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 
 from archgen.energy.area import Area
-from archgen.energy.costs import Energy
+from archgen.energy.model import Energy
 from archgen.outcomes.frame import number
 from archgen.outcomes.points import Row
 from archgen.schema.rewritten import Fields, changed

@@ -22,7 +22,7 @@ from archgen.check import reference, verify
 from archgen.check.quantize import quantization_error, unquantized_outputs
 from archgen.check.quantizer_input import PRODUCTS
 from archgen.energy import costs_of
-from archgen.energy.costs import energy_of, energy_of_events
+from archgen.energy.model import energy_of, energy_of_events
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming_extensions

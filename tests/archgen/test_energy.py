@@ -24,7 +24,8 @@ from sram_fit import (
 )
 
 from archgen.energy import EnergyCosts, costs_of
-from archgen.energy.costs import count_events, energy_of, events_of
+from archgen.energy.costs import events_of
+from archgen.energy.model import count_events, energy_of
 from archgen.energy.ranges import UncertainValue, total
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import shipped_table

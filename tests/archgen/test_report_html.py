@@ -22,7 +22,7 @@ from role_nets import conv_net
 from archgen.api import compile_model, load_model
 from archgen.cli.results import report
 from archgen.energy import costs_of
-from archgen.energy.costs import energy_of
+from archgen.energy.model import energy_of
 from archgen.outcomes.frame import records, results_frame
 from archgen.outcomes.points import Outcome
 from archgen.outcomes.rows import energy_row, layer_rows, metrics_row

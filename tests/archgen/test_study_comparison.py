@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from host_only import HOST_ONLY, invoke, small_model
 
 import archgen
-from archgen.cli import results as verb
-from archgen.cli.results import compare, comparison_lines, gate_lines, pairs_table
+from archgen.cli import compare as verb
+from archgen.cli.compare import compare, comparison_lines, gate_lines, pairs_table
 from archgen.cli.summary import screenful
 from archgen.comparison.comparison import ComparedStudy, StudyComparison, gates_of, judged, share_of
 from archgen.comparison.comparison import compare as compared

@@ -1,4 +1,4 @@
-"""Weights in a microscaling format: 32 numbers of few bits along the reduction, and their scale; and
+"""Weights in a microscaling format, 32 numbers of few bits along the reduction and their scale; and
 sparse ones."""
 
 from __future__ import annotations

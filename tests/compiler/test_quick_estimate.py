@@ -8,7 +8,7 @@ import pytest
 from machines import machine
 from networks import Net
 
-from archgen.energy.costs import count_events
+from archgen.energy.model import count_events
 from compiler.api import CompileOptions, QuickEstimator, bound_of, compile_model, prepared
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition
 from compiler.options import Stages

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import archgen
+from archgen.cli.compare import _FIGURES
 from archgen.cli.explain import TOPICS, matching_sections
 from archgen.cli.machines import _LEVELS
 from archgen.cli.main import VERBS, cli
-from archgen.cli.results import _FIGURES
 from archgen.cli.summary import _CELLS
 from archgen.cli.topics import SECTIONS, parts
 from archgen.outcomes.columns import (
