@@ -19,9 +19,7 @@ of host nodes are no text. `LineTokens` reads what is written like this.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from compiler.tensor_ir.nest import (
     Access,
@@ -36,14 +34,8 @@ from compiler.tensor_ir.nest import (
     Tensor,
 )
 from simmodel.arch.dtype import NAMES
+from simmodel.program.assembly_reader import PLAIN, AssemblyLine
 
-T = TypeVar("T")
-
-_WORD = re.compile(r"[A-Za-z_][\w.]*")
-"""A name that needs no quotes."""
-_TOKEN = re.compile(
-    r'\s*("(?:[^"\\]|\\.)*"|[A-Za-z_][\w.]*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|[-+*()\[\],:;=]|$)'
-)
 _RESERVED = frozenset(
     {"graph", "buffer", "tensor", "constant", "input", "output", "host", "clip", "over", "of",
      "inf", "nan", "pad", "scale", "zero", "origin", "kind", "composite",
@@ -73,7 +65,7 @@ def print_step(step: Step) -> str:
 
 def spelled(name: str) -> str:
     """A name as text: bare where it is a word, in quotes otherwise."""
-    plain = _WORD.fullmatch(name) is not None and name not in _RESERVED
+    plain = PLAIN.fullmatch(name) is not None and name not in _RESERVED
     return name if plain else json.dumps(name)
 
 
@@ -172,59 +164,7 @@ def _pick(pick: Pick | Picked | None) -> str:
     return f" picks {table} by {index} along {pick.axis}"
 
 
-class LineTokens:
-    """The tokens of one line, taken from the left; ValueError where the next is another one."""
+class LineTokens(AssemblyLine):
+    """The tokens of one line, taken from the left."""
 
-    def __init__(self, line: str) -> None:
-        self.tokens: list[str] = []
-        position = 0
-        while position < len(line):
-            found = _TOKEN.match(line, position)
-            if found is None:
-                raise ValueError(f"cannot read {line[position:]!r}")
-            self.tokens.append(found.group(1))
-            position = found.end()
-        self.at = 0
-
-    def peek(self) -> str:
-        """The next token; empty behind the last."""
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def next(self) -> str:
-        token = self.peek()
-        self.at += 1
-        return token
-
-    def skip(self, token: str) -> bool:
-        """Take `token` if it comes next; whether it did."""
-        found = self.peek() == token
-        self.at += found
-        return found
-
-    def expect(self, *tokens: str) -> None:
-        """Take exactly `tokens`."""
-        for token in tokens:
-            if not self.skip(token):
-                where = f"before {self.peek()!r}" if self.peek() else "at the end"
-                raise ValueError(f"expected {token!r} {where}")
-
-    def name(self) -> str:
-        """Take a name, bare or in quotes."""
-        token = self.next()
-        if token.startswith('"'):
-            return str(json.loads(token))
-        if not _WORD.fullmatch(token):
-            raise ValueError(f"expected a name, not {token!r}")
-        return token
-
-    def integer(self) -> int:
-        """Take a whole number."""
-        sign = -1 if self.skip("-") else 1
-        token = self.next()
-        if not token.isdecimal():
-            raise ValueError(f"expected a whole number, not {token!r}")
-        return sign * int(token)
-
-    def option(self, word: str, item: Callable[[], T], default: T) -> T:
-        """What follows `word`, if that comes next."""
-        return item() if self.skip(word) else default
+    COMMENT = "#"

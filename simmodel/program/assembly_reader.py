@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from string import ascii_letters
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -53,10 +53,10 @@ RECORDS: dict[str, Any] = {
     "output": Port, "demand": Demand,
 }  # fmt: skip
 """Records of a program, each a line with the fields of its class."""
-_TOKEN = re.compile(
+_TOKEN = (
     r'"(?:[^"\\]|\\.)*"'
     r"|0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
-    rf"|{PLAIN.pattern}|;.*|[^ \t]"
+    rf"|{PLAIN.pattern}|[^ \t]"
 )
 _KINDS = {
     "": "end",
@@ -71,17 +71,25 @@ class ParseError(ValueError):
     """Text that is not assembly; the message starts with line:column."""
 
     def __init__(self, line: int, column: int, message: str) -> None:
-        self.line, self.column = line, column
+        self.line, self.column, self.message = line, column, message
         super().__init__(f"{line}:{column}: {message}")
+
+
+@cache
+def _tokens(comment: str) -> re.Pattern[str]:
+    return re.compile(rf"{comment}.*|{_TOKEN}")
 
 
 class AssemblyLine:
     """The tokens of one line, and the reading position."""
 
+    COMMENT: ClassVar[str] = ";"
+    """What begins one."""
+
     def __init__(self, number: int, text: str) -> None:
         self.number, self._text = number, text
-        self._tokens: list[str] = _TOKEN.findall(text)
-        if self._tokens and self._tokens[-1].startswith(";"):
+        self._tokens: list[str] = _tokens(self.COMMENT).findall(text)
+        if self._tokens and self._tokens[-1].startswith(self.COMMENT):
             self._tokens.pop()
         self._tokens.append("")
         self.at = 0
@@ -104,7 +112,7 @@ class AssemblyLine:
     def error(self, expected: str, at: int | None = None) -> ParseError:
         """The error for a token, the next one or number `at`, that is not the `expected` one."""
         at = self.at if at is None else at
-        starts = [token.start() for token in _TOKEN.finditer(self._text)]
+        starts = [token.start() for token in _tokens(self.COMMENT).finditer(self._text)]
         column = 1 + (starts[at] if self._tokens[at] else len(self._text))
         found = self._tokens[at] or "end of line"
         return ParseError(self.number, column, f"expected {expected}, found {found!r}")
@@ -135,7 +143,7 @@ class AssemblyLine:
         if self._tokens[self.at]:
             raise self.error("the end of the line")
 
-    def name(self, expected: str) -> str:
+    def name(self, expected: str = "a name") -> str:
         """A bare or quoted name."""
         return self.string(expected) if self.token_kind == "string" else self.take("name", expected)
 

@@ -29,20 +29,18 @@ class _Line(LineTokens):
     """A line of a nest graph, whose loops are known once they were read."""
 
     def __init__(self, line: str) -> None:
-        super().__init__(line.partition("  # held as ")[0])
+        super().__init__(1, line)
         self.loops: list[str] = []
 
-    def number(self) -> float:
-        return (-1 if self.skip("-") else 1) * float(self.next())
+    def real(self) -> float:
+        return float(self.number_value("a number"))
+
+    def option(self, word: str, item: Callable[[], T], default: T) -> T:
+        return item() if self.accept(word) else default
 
     def list(self, opening: str, item: Callable[[], T], closing: str) -> tuple[T, ...]:
         self.expect(opening)
-        items: list[T] = []
-        while not self.skip(closing):
-            if items:
-                self.expect(",")
-            items.append(item())
-        return tuple(items)
+        return self.items(closing, lambda _: item())
 
     def names(self) -> tuple[str, ...]:
         return self.list("(", self.name, ")")
@@ -61,10 +59,10 @@ class _Line(LineTokens):
         return made, self.pick()
 
     def pick(self) -> ir.Pick | None:
-        word = self.peek()
+        word = self.next
         if word not in ("picks", "puts", "put"):
             return None
-        self.next()
+        self.at += 1
         update = self.name() if word == "puts" else ""
         if word != "picks":
             self.expect("into")
@@ -75,7 +73,7 @@ class _Line(LineTokens):
         axis = self.integer()
         if word == "picks":
             return ir.Pick(table, index, axis)
-        block = self.skip("blocks")
+        block = self.accept("blocks")
         return ir.Put(self.option("as", self.name, table), index, axis, given, update, block)
 
     def host(self, payload: Mapping[str, bytes]) -> HostNode:
@@ -94,28 +92,28 @@ class _Line(LineTokens):
         tensor, dims = self.name(), list(self.list("[", self.dim, "]"))
         rank = len(dims)
         self.expect("=")
-        clip = self.skip("clip") and self.skip("(")
+        clip = self.accept("clip") and self.accept("(")
         function, reduce = self.name(), None
-        if self.skip("over"):
+        if self.accept("over"):
             reduce = function
-            while not self.skip("of"):
-                self.skip(",")
+            while not self.accept("of"):
+                self.accept(",")
                 dims.append(self.dim())
             function = self.name()
         operands: list[Access] = []
         self.expect("(")
-        while self.peek() not in (";", ")"):
-            self.skip(",")
+        while self.next not in (";", ")"):
+            self.accept(",")
             operands.append(self.access())
-        parameters = self.list(";", self.number, ")") if self.peek() == ";" else ()
-        self.skip(")")
+        parameters = self.list(";", self.real, ")") if self.next == ";" else ()
+        self.accept(")")
         bias, multiplier = (self.option(sign, self.access, None) for sign in "+*")
-        low, high = self.list(",", self.number, ")") if clip else (-math.inf, math.inf)
-        self.skip("as")
+        low, high = self.list(",", self.real, ")") if clip else (-math.inf, math.inf)
+        self.accept("as")
         return Nest(
             tensor, tuple(dims), rank, function, tuple(operands), reduce, parameters, bias,
             multiplier, low, high,
-            scale=self.option("scale", self.number, None),
+            scale=self.option("scale", self.real, None),
             zero=self.option("zero", self.integer, 0),
             origin=self.option("origin", self.name, ""),
             kind=self.option("kind", self.name, ""),
@@ -130,21 +128,22 @@ class _Line(LineTokens):
 
     def access(self) -> Access:
         tensor, index = self.name(), self.list("[", self.position, "]")
-        pad, scale = (self.option(word, self.number, None) for word in ("pad", "scale"))
+        pad, scale = (self.option(word, self.real, None) for word in ("pad", "scale"))
         return Access(tensor, index, pad, scale, self.option("zero", self.integer, 0))
 
     def position(self) -> Affine:
         terms: list[tuple[int, int]] = []
-        constant, sign = 0, -1 if self.skip("-") else 1
+        constant, sign = 0, -1 if self.accept("-") else 1
         while True:
-            number = sign * (self.integer() if self.peek()[:1].isdigit() else 1)
-            if self.tokens[self.at - 1].isdigit() and not self.skip("*"):
+            number = sign * (self.integer() if self.next[:1].isdigit() else 1)
+            if self._tokens[self.at - 1].isdigit() and not self.accept("*"):
                 constant += number
             else:
                 terms.append((self.loops.index(self.name()), number))
-            if self.peek() not in ("+", "-"):
+            if self.next not in ("+", "-"):
                 return Affine(tuple(terms), constant)
-            sign = -1 if self.next() == "-" else 1
+            sign = -1 if self.accept("-") else 1
+            self.accept("+")
 
 
 def parse_graph(
@@ -156,9 +155,9 @@ def parse_graph(
     rows: dict[str, ir.Pick] = {}
     for text_line in re.sub(r"\n[ \t]+", " ", text.strip()).splitlines():
         line = _Line(text_line)
-        word = line.peek()
+        word = line.next
         if word in ("graph", "buffer", "tensor", "constant", "input", "output", "host"):
-            line.next()
+            line.at += 1
         if word == "graph":
             graph = replace(graph, name=line.name())
         elif word == "buffer":
@@ -172,14 +171,14 @@ def parse_graph(
             name = line.name()
             ports = {f"{word}s": (*getattr(graph, f"{word}s"), name)}
             graph = replace(graph, **ports)  # type: ignore[arg-type]
-            if line.skip(":"):
+            if line.accept(":"):
                 graph.ports[name] = line.name()
-            if line.skip("scale"):
-                graph.codes[name] = line.number(), line.option("zero", line.integer, 0)
+            if line.accept("scale"):
+                graph.codes[name] = line.real(), line.option("zero", line.integer, 0)
         else:
             step = line.host(payload or {}) if word == "host" else line.nest()
             graph = replace(graph, steps=(*graph.steps, step))
-        assert not line.peek(), f"nothing may follow at {line.peek()!r} in {text_line!r}"
+        line.finish()
     for name, pick in rows.items():
         graph.tensors[name] = _with_rows(graph, graph.tensors[name], pick)
     return graph

@@ -367,12 +367,12 @@ def test_every_line_that_cannot_be_read_is_told() -> None:
         "line 1: a tree begins with 'tree NETWORK'",
         "line 1: this line belongs to a step: 'step' is missing before it",
         "line 2: no home 'dram'; there are: local, shared, weights, accumulators",
-        "line 4: expected a whole number, not 'none'",
+        "line 4: expected a whole number, found 'none'",
         "line 5: no line begins with 'lyer'; there are: tree, slots, instances, home, step, core, "
         "cores, for, layer, buffer, host",
         "line 7: expected a number from 1 on, not 0",
-        "line 8: nothing may follow at 'extra'",
-        "line 9: expected 'every' at the end",
+        "line 8: expected the end of the line, found 'extra'",
+        "line 9: expected 'every', found 'end of line'",
         "line 3: this step has no layer",
     ]
 

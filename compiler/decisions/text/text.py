@@ -25,7 +25,6 @@ word, in quotes otherwise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -42,12 +41,11 @@ from compiler.decisions.text.tree import (
     Tree,
 )
 from compiler.tensor_ir.text import LineTokens, spelled
+from simmodel.program.assembly_reader import AssemblyLine, ParseError
 
 Remarked = Home | ScheduleStep | StepLayer | BufferAddress
 """What a remark may stand behind."""
 
-_SAID = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"#])*')
-"""A line up to its comment."""
 _MEMORIES: tuple[Memory, ...] = get_args(Memory)
 _COLUMN = 44
 """Where remarks begin, if the line leaves them room."""
@@ -128,12 +126,11 @@ def parse_tree(text: str) -> Tree:
     """The tree that `text` describes; TreeError with every line that cannot be read."""
     reader = _TreeParser()
     for number, line in enumerate(text.splitlines(), 1):
-        said = _SAID.match(line)
-        assert said is not None  # it may match nothing
         try:
-            reader.take(LineTokens(said.group().strip()), number)
+            reader.take(LineTokens(number, line))
         except ValueError as mistake:
-            reader.mistakes.append(f"line {number}: {mistake}")
+            said = mistake.message if isinstance(mistake, ParseError) else mistake
+            reader.mistakes.append(f"line {number}: {said}")
     return reader.finished()
 
 
@@ -153,15 +150,15 @@ class _TreeParser:
         self.homes: list[Home] = []
         self.steps: list[ScheduleStep | Call] = []
 
-    def take(self, words: LineTokens, line: int) -> None:
-        if not words.peek():
+    def take(self, words: LineTokens) -> None:
+        first, self.line = words.next, words.number
+        if not first:
             return
-        first, self.line = words.next(), line
         if first not in self.LINES:
             raise ValueError(f"no line begins with {first!r}; there are: {', '.join(self.LINES)}")
+        words.at += 1
         getattr(self, f"read_{first}")(words)
-        if words.peek():
-            raise ValueError(f"nothing may follow at {words.peek()!r}")
+        words.finish()
 
     def finished(self) -> Tree:
         """What was read; TreeError where something could not be."""
@@ -194,8 +191,8 @@ class _TreeParser:
         found = next((known for known in _MEMORIES if known == memory), None)
         if found is None:
             raise ValueError(f"no home {memory!r}; there are: {', '.join(_MEMORIES)}")
-        address = words.option("at", lambda: _parse_number(words, 0), None)
-        passed = found == "local" and words.skip("passed")
+        address = _parse_number(words, 0) if words.accept("at") else None
+        passed = found == "local" and words.accept("passed")
         self.homes.append(Home(name, found, address, (), passed, self.line))
 
     def read_step(self, words: LineTokens) -> None:
@@ -217,16 +214,12 @@ class _TreeParser:
         self.steps[-1] = replace(step, **more)
 
     def read_core(self, words: LineTokens) -> None:
-        spans: list[Span] = []
-        while words.peek():
-            if spans:
-                words.expect(",")
-            spans.append(_span(words, self.line))
+        spans = (_span(words), *words.items_after(",", _span)) if words.next else ()
         if not self.steps and self.homes and self.homes[-1].memory == "local":
             home = self.homes[-1]
-            self.homes[-1] = replace(home, cores=(*home.cores, tuple(spans)))
+            self.homes[-1] = replace(home, cores=(*home.cores, spans))
             return
-        self._add(cores=tuple(spans))
+        self._add(cores=spans)
 
     def read_cores(self, words: LineTokens) -> None:
         if self._open().among is not None:
@@ -236,30 +229,27 @@ class _TreeParser:
         self._add(among=(first, _parse_number(words, first + 1)))
 
     def read_for(self, words: LineTokens) -> None:
-        loop = _parse_loop(words, self.line)
-        loop = replace(loop, rolling=words.skip("rolling"))
-        ahead = [_parse_number(words)] if words.skip("ahead") else []
-        while words.skip(","):
-            ahead.append(_parse_number(words))
-        self._add(loops=replace(loop, stages=tuple(ahead)))
+        loop = _parse_loop(words)
+        loop = replace(loop, rolling=words.accept("rolling"))
+        self._add(loops=replace(loop, stages=words.items_after("ahead", _parse_number)))
 
     def read_layer(self, words: LineTokens) -> None:
         names = _parse_names(words)
         loops: list[For] = []
         resident = False
-        more = words.skip(":")
+        more = words.accept(":")
         while more:
-            if words.skip("resident"):
+            if words.accept("resident"):
                 if resident:
                     raise ValueError("'resident' stands here twice")
                 resident = True
-            elif words.skip("for"):
-                loop = _parse_loop(words, self.line)
-                loops.append(replace(loop, ahead=words.skip("ahead")))
+            elif words.accept("for"):
+                loop = _parse_loop(words)
+                loops.append(replace(loop, ahead=words.accept("ahead")))
             else:
-                raise ValueError(f"expected 'for' or 'resident', got {words.peek()!r}")
-            more = words.skip(";")
-            if words.peek() == ",":
+                raise ValueError(f"expected 'for' or 'resident', got {words.next!r}")
+            more = words.accept(";")
+            if words.next == ",":
                 raise ValueError("what is said of a layer stands apart by ';', not by ','")
         self._add(layers=StepLayer(names, tuple(loops), resident, self.line))
 
@@ -275,29 +265,26 @@ class _TreeParser:
 
 
 def _parse_names(words: LineTokens) -> tuple[str, ...]:
-    names = [words.name()]
-    while words.skip(","):
-        names.append(words.name())
-    return tuple(names)
+    return words.name(), *words.items_after(",", LineTokens.name)
 
 
-def _parse_number(words: LineTokens, least: int = 1) -> int:
+def _parse_number(words: AssemblyLine, least: int = 1) -> int:
     number = words.integer()
     if number < least:
         raise ValueError(f"expected a number from {least} on, not {number}")
     return number
 
 
-def _parse_loop(words: LineTokens, line: int) -> For:
-    return For(words.name(), _parse_number(words), line=line)
+def _parse_loop(words: LineTokens) -> For:
+    return For(words.name(), _parse_number(words), line=words.number)
 
 
-def _span(words: LineTokens, line: int) -> Span:
+def _span(words: AssemblyLine) -> Span:
     dim = words.name()
     words.expect("=")
     start = words.integer()
     words.expect(":")
-    return Span(dim, start, words.integer(), line)
+    return Span(dim, start, words.integer(), words.number)
 
 
 def _again(what: str, named: Iterable[tuple[str, int]]) -> Iterator[str]:
