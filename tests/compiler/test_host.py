@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from networks import Net
+from machines import machine
+from networks import Net, check, feeds_of
 from onnx import parser
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
+from archgen.outcomes.points import Point
 from archgen.schema import load_arch
 from archgen.schema.rewritten import changed
+from archgen.studies.run import Workbench
+from archgen.toolchain import STANDARD
 from compiler.api import CompileOptions, CompileResult, compile_model
+from compiler.codegen.host_pieces import called_in_time, first_tiles
+from compiler.codegen.nodes import instructions
 from compiler.codegen.program import PlacedGroup
 from compiler.cost.overlap import host_cycles
+from compiler.errors import Undecided
 from compiler.estimate import network_bound
 from compiler.explain.report import report
+from compiler.frontend.importer import load
 from compiler.frontend.reference_types import small_constant
 from compiler.numerics.host_error import tied
 from compiler.options import Stages
 from compiler.schedule.residency.table import added
 from compiler.target.place_on_host import PlaceOnHost
 from compiler.tensor_ir.nest import Array
-from simmodel.execute import execute
-from simmodel.isa import HostCall
+from simmodel.execute import execute, run
+from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.machine.run import simulate
+from simmodel.program.assembly import constant_data, print_program
+from simmodel.program.assembly_reader import parse_program
 from simmodel.verify import verify
 
 KEPT = Stages(host=PlaceOnHost(kept="Acos, Asin, Atan, Equal, IsNaN, Mod, Not, Where"))
@@ -296,3 +307,158 @@ def test_numbers_without_a_name_of_their_own_have_that_of_their_value() -> None:
     weights = ir.Value(name="w", const_value=ir.tensor(np.ones((2, 3), np.int8)))
     named = small_constant(weights)
     assert named is not None and named.name == "w" and list(named.dims) == [2, 3]
+
+
+# Tails whose sizes are known when they run: the host's, behind the program, with what it finds.
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+NONZERO = """
+chosen (float[2, 3, 4] x) => (int64[3, k] places, float[m] values, float[2, 3, 4] y)
+{ y = Relu (x)
+  places = NonZero (y)
+  rows = Transpose <perm = [1, 0]> (places)
+  values = GatherND (y, rows) }
+"""
+"""y has places of its own, in the program; how many places are not 0 is known when it ran."""
+BOXES = """
+boxes (float[1, 6, 4] b, float[1, 2, 6] s) => (int64[k, 3] picked)
+<int64[1] most = {2}, float[1] overlap = {0.5}, float[1] least = {0.6}>
+{ boxes = Abs (b)
+  scores = Sigmoid (s)
+  picked = NonMaxSuppression (boxes, scores, most, overlap, least) }
+"""
+COMPRESSED = """
+compressed (float[3, 4] x, bool[3] which) => (float[k, 4] y, float[1] total)
+<int64[1] axes = {0}>
+{ more = Add (x, x)
+  y = Compress <axis = 0> (more, which)
+  sums = ReduceSum <keepdims = 0> (y, axes)
+  total = ReduceMax <axes = [0]> (sums) }
+"""
+BACK = """
+back (float[3, 4] x) => (float[k, 5] y)
+<float[2, 5] w>
+{ more = Add (x, x)
+  places = NonZero (more)
+  rows = Transpose <perm = [1, 0]> (places)
+  real = Cast <to = 1> (rows)
+  y = MatMul (real, w) }
+"""
+AGAIN = """
+again (float[3, 4] x) => (int64[2, k] y)
+{ more = Add (x, x)
+  places = NonZero (more)
+  rows = Transpose <perm = [1, 0]> (places)
+  y = NonZero (rows) }
+"""
+
+
+def proto(text: str) -> onnx.ModelProto:
+    return parser.parse_model(HEAD + text)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("text", [NONZERO, BOXES, COMPRESSED])
+def test_results_have_the_size_that_they_turn_out_to_have(text: str, share: float) -> None:
+    model, arch = proto(text), machine(types=("fp32",))
+    made = compile_model(model, arch, CompileOptions(dtype="fp32"))
+    feeds = {name: values + np.float32(4 * share - 2) for name, values in feeds_of(model).items()}
+    if "which" in feeds:
+        feeds["which"] = np.arange(3) < round(3 * share)
+    wanted = run_reference(model, feeds)
+    again = parse_program(print_program(made.program), constant_data(made.program))
+    for program in (made.program, again):
+        found = run(program, feeds, arch, run_node).outputs
+        assert found.keys() == wanted.keys()
+        for name, values in wanted.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-6, err_msg=name)
+
+
+def test_the_host_is_reckoned_with_the_most_there_can_be() -> None:
+    (call,) = compile_model(proto(BOXES), machine(types=("fp32",)), CompileOptions("fp32")).host
+    assert call.kind == "Tail"
+    assert call.reason.startswith("sizes behind NonMaxSuppression 'NonMaxSuppression_2'")
+    assert call.reason.endswith("reckoned with the most there can be: picked [4, 3]")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (BACK,
+         "node 'MatMul_4' (ai.onnx.MatMul) behind it would need what has no size on the engines"),
+        (AGAIN,
+         "how large what follows may become is not known: sizes behind it depend on data again, at "
+         "node 'NonZero_3' (ai.onnx.NonZero)"),
+        ("alone (float[2, 3] x) => (int64[2, k] y) { y = NonZero (x) }",
+         "nothing stands before it that engines could do"),
+    ],
+)  # fmt: skip
+def test_what_would_have_to_come_back_is_refused(text: str, why: str) -> None:
+    model = parser.parse_model(HEAD + text)
+    for value in model.graph.value_info:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        weights = onnx.numpy_helper.from_array(np.ones(shape, np.float32), value.name)
+        model.graph.initializer.append(weights)
+    with pytest.raises(Undecided) as refused:
+        load(model, "net")
+    assert "NonZero" in str(refused.value)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("ascend-310-like", "fp16"), ("soma-edge", "int8")])
+def test_a_study_verifies_what_leads_to_the_tail(arch: str, dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "boxes.onnx"
+    onnx.save(proto(BOXES), path)
+    row = Workbench(STANDARD).run(Point("key", load_arch(arch), str(path), 1, dtype)).row
+    assert (row["status"], row["verified"], row["host_ops"]) == ("ok", True, 1), row
+
+
+# Calls of the host in pieces, beside the tiles of the loop that reads what it makes.
+
+
+@pytest.mark.parametrize(
+    ("done", "latency", "each", "tiles"),
+    [
+        ([10, 20, 30, 40], 0, 20, (0, 1, 2, 3)),  # 10 + 4 x 20 = 90
+        ([10, 20, 30, 40], 100, 20, (0,)),  # 140 + 4 x 20 = 220; two pieces: 240 and a tile
+        # The host is slower: 450 + 4 x 60 in one; 350 and 500 + 60 in two; 550 + 60 in three.
+        ([100, 200, 300, 400], 50, 60, (0, 3)),
+        ([], 10, 10, ()),
+    ],
+)
+def test_where_the_last_tile_ends_soonest(
+    done: list[int], latency: int, each: int, tiles: tuple[int, ...]
+) -> None:
+    assert first_tiles(done, latency, each) == tiles
+
+
+def test_calls_come_when_the_piece_before_is_awaited() -> None:
+    calls = [HostCall(payload=0, origin=0, operations=n) for n in range(3)]
+    opens = [Arrive(engine=HOST, barrier=name, origin=0) for name in ("a", "b", "c")]
+    waits = [Await(engine="load", barrier=name, origin=1) for name in ("a", "b", "c")]
+    host = [item for pair in zip(calls, opens, strict=True) for item in pair]
+    expected: list[Item] = [
+        calls[0], opens[0], calls[1], waits[0], opens[1], calls[2], waits[1], opens[2], waits[2]
+    ]  # fmt: skip
+    assert [*called_in_time([*host, *waits])] == expected
+    assert [*called_in_time(host)] == host  # nobody waits for any
+    late = Await(engine=HOST, barrier="d", origin=0)
+    assert [*called_in_time([*host, late, calls[0]])] == [*host, late, calls[0]]
+
+
+def test_cores_begin_with_the_first_piece() -> None:
+    net = Net(quantized=True)
+    image = net.input(1, 3, 96, 96)
+    x = net.op("Conv", image, net.weight(32, 3, 5, 5), pads=[2] * 4)
+    y = net.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    few = {"memories.local.size": "128 KiB", "host.latency": "1 us"}
+    found = check(net.model(y), changed(load_arch("nvdla-2048"), few), "int8")
+    program = found.compiled.program
+    calls = [item for item in instructions(program.cores[0]) if isinstance(item, HostCall)]
+    pieces = [call for call in calls if call.origin == calls[0].origin]
+    assert len(pieces) > 2
+    assert sum(call.outputs[0].elements for call in pieces) == 3 * 96 * 96
+    host, conv = found.trace.origins[:2]
+    assert host.kind == "QuantizeLinear" and conv.kind == "QConv" and conv.first < host.last / 2
+    # The host writes pixels as the array reads them: no load moves them one by one.
+    assert {call.outputs[0].strides[1:] for call in pieces} == {(1, 3 * 96, 3)}
