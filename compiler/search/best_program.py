@@ -161,13 +161,14 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     found = _unmoved_or(found, wanted, judge, tried)
     if judged:
         untuned, found = found.cycles, _tuned(found, wanted, judge, tried)
-        first, counts = found, _fewer_cores(found, wanted)
+        first, counts, close = found, _fewer_cores(found, wanted), (1 + CLOSE) * untuned
         while counts:
-            before, (count, *counts) = found, counts
+            before, (count, *counts), work = found, counts, 0
             with suppress(CompilerError):
-                found = _or_on_cores(count, found, untuned, wanted, judge, tried)
-            if found is before:  # half of all, where the fewest are not quicker
-                counts = counts[-1:] if found is first else []
+                found, work = _or_on_cores(count, found, close, wanted, judge, tried)
+            if found is before:  # half of all, where the fewest are not quicker: their work takes
+                least = counts[-1:] if found is first else []
+                counts = [n for n in least if work <= n * close]  # n cores so long at least
     verify(found.result.program, wanted.arch)
     return replace(found, tried=tuple(tried), quick=quick)
 
@@ -177,9 +178,8 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgra
     whole early and with those that wait in shared memory; what else ran is in `tried` then."""
     found = _least(_judged(made, wanted, judge, tried), wanted, judge)
     for early in early_versions(found):
-        filled = filled_version(early)  # what is loaded whole may pay only if it waits near by
-        best = _least((found, _ran(filled or early, wanted, judge, tried)), wanted, judge)
-        if best is found and filled is None:
+        best = _least((found, _ran(early, wanted, judge, tried)), wanted, judge)
+        if best is found and not _filled(early):
             break
         found = best
     if (filled := filled_version(found)) is not None:
@@ -214,19 +214,21 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
 
 
 def _or_on_cores(
-    count: int, best: Best, untuned: int, wanted: Wanted, judge: Judge,
+    count: int, best: Best, close: float, wanted: Wanted, judge: Judge,
     tried: list[SimulatedProgram],
-) -> Best:  # fmt: skip
+) -> tuple[Best, int]:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned where it is not much slower than `best` was `untuned`; what ran is in `tried` then."""
+    tuned where it is no slower than `close` untuned; and the cycles of all these cores, untuned.
+    What ran is in `tried` then."""
     stages = wanted.options.stages
     on_cores = replace(stages, tile=replace(stages.tile, cores=count))
     options = replace(wanted.options, stages=on_cores)
     made = _compiled(wanted, options, wanted.arch, like=best.result)
     fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
-    if fewer.cycles <= (1 + CLOSE) * untuned:
+    work = count * fewer.cycles
+    if fewer.cycles <= close:
         fewer = _tuned(fewer, wanted, judge, tried)
-    return _least((best, fewer), wanted, judge)
+    return _least((best, fewer), wanted, judge), work
 
 
 def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
@@ -272,8 +274,9 @@ for a plan of loads or for constants that wait in shared memory."""
 
 
 def early_versions(made: Best) -> Iterator[Best]:
-    """`made` with constants that are loaded as a whole early, where that may save time; not of
-    programs for several lengths, in which lives depend on them."""
+    """`made` with constants that are loaded as a whole early, where that may save time, and wait in
+    shared memory if they can, as it may pay only then; not of programs for several lengths, in
+    which lives depend on them."""
     result, search = made.result, made.result.search
     assert search is not None
     if result.program.registers or not _waits_for_loads(made):
@@ -283,9 +286,15 @@ def early_versions(made: Best) -> Iterator[Best]:
         if steps in tried:
             continue
         tried.append(steps)
+        early = replace(made, result=replace(result, steps=steps), early=True)
         with suppress(DoesNotFit):  # more tokens at once than there are
-            early = replace(replace_steps(result, steps), trials=result.trials)
-            yield replace(made, result=early, early=True)
+            yield filled_version(early) or _emitted(early)
+
+
+def _emitted(made: Best) -> Best:
+    """With the program of its steps."""
+    result = made.result
+    return replace(made, result=replace(replace_steps(result, result.steps), trials=result.trials))
 
 
 def _waits_for_loads(made: Best) -> bool:
@@ -309,9 +318,7 @@ def filled_version(made: Best) -> Best | None:
     fill = replace(stages, fill=replace(stages.fill, enabled=True))
     filled = replace(result, search=replace(search, costs=search.costs.with_stages(fill)))
     with suppress(DoesNotFit):  # more tokens at once than there are
-        return replace(
-            made, result=replace(replace_steps(filled, result.steps), trials=result.trials)
-        )
+        return _emitted(replace(made, result=filled))
     return None
 
 
