@@ -160,15 +160,17 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     del made, run  # each program that is not taken takes as much memory as the one that is
     found = _unmoved_or(found, wanted, judge, tried)
     if judged:
-        untuned, found = found.cycles, _tuned(found, wanted, judge, tried)
-        first, counts, close = found, _fewer_cores(found, wanted), (1 + CLOSE) * untuned
+        close, most = (1 + CLOSE) * found.cycles, _highest(found)
+        first = found = _tuned(found, wanted, judge, tried)
+        counts = _fewer_cores(found, wanted)
         while counts:
             before, (count, *counts), work = found, counts, 0
-            with suppress(CompilerError):
-                found, work = _or_on_cores(count, found, close, wanted, judge, tried)
+            limits = close, math.inf if counts else most
+            with suppress(CompilerError, _Hopeless):
+                found, work = _or_on_cores(count, limits, found, wanted, judge, tried)
             if found is before:  # half of all, where the fewest are not quicker: their work takes
-                least = counts[-1:] if found is first else []
-                counts = [n for n in least if work <= n * close]  # n cores so long at least
+                least = counts[-1:] if found is first else []  # n cores so long at least
+                counts = [n for n in least if work <= n * close]
     verify(found.result.program, wanted.arch)
     return replace(found, tried=tuple(tried), quick=quick)
 
@@ -190,7 +192,8 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgra
 BUSY = 0.75
 """Part of the time that engines of few cores can be hoped to work."""
 CLOSE = 0.05
-"""Part by which a program for fewer cores may be slower than that for all, both not tuned."""
+"""Part by which a program for fewer cores may be slower than that for all, both not tuned, for it
+to be tuned; and for half of the cores to be tried as well, if they do its work in proportion."""
 
 
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
@@ -214,21 +217,23 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
 
 
 def _or_on_cores(
-    count: int, best: Best, close: float, wanted: Wanted, judge: Judge,
+    count: int, limits: tuple[float, float], best: Best, wanted: Wanted, judge: Judge,
     tried: list[SimulatedProgram],
 ) -> tuple[Best, int]:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned where it is no slower than `close` untuned; and the cycles of all these cores, untuned.
-    What ran is in `tried` then."""
-    stages = wanted.options.stages
-    on_cores = replace(stages, tile=replace(stages.tile, cores=count))
-    options = replace(wanted.options, stages=on_cores)
-    made = _compiled(wanted, options, wanted.arch, like=best.result)
-    fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
-    work = count * fewer.cycles
-    if fewer.cycles <= close:
-        fewer = _tuned(fewer, wanted, judge, tried)
-    return _least((best, fewer), wanted, judge), work
+    tuned; that of a quick search stands for it until it is below the first of two `limits`. And the
+    cycles of all these cores, not tuned. What ran is in `tried` then. Raises _Hopeless where it is
+    estimated above the second limit."""
+    (close, most), work = limits, 0
+    for stages in (stages_for(0, wanted.options.stages), wanted.options.stages):
+        on_cores = replace(stages, tile=replace(stages.tile, cores=count))
+        options = replace(wanted.options, stages=on_cores)
+        made = _compiled(wanted, options, wanted.arch, partial(_refuse_above, most), best.result)
+        fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
+        work = count * fewer.cycles
+        if fewer.cycles > close:
+            return best, work
+    return _least((best, _tuned(fewer, wanted, judge, tried)), wanted, judge), work
 
 
 def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
@@ -356,9 +361,8 @@ def _promising(wanted: Wanted) -> list[Best]:
     trees: list[Tree] = []
 
     def observe(stage: str, steps: Any) -> None:
+        _refuse_above(highest, stage, steps)
         if stage == "layout":
-            if _estimated(steps) > highest:
-                raise _Hopeless
             _refuse_known(_tree(steps), trees)
 
     for options in _option_variants(wanted):
@@ -378,11 +382,21 @@ def _promising(wanted: Wanted) -> list[Best]:
         like = found.result
         trees.append(_tree(found.result.steps))
         if wanted.objective in JUDGED:
-            within = wanted.options.stages.judge.within
-            highest = min(highest, (1 + within) * _estimated(made[-1].result.steps))
+            highest = min(highest, _highest(found))
     if not made:
         raise refusals[0]
     return made
+
+
+def _highest(made: Best) -> float:
+    """Cycles at most that may be estimated of another program for it to be tried beside `made`."""
+    return (1 + made.options.stages.judge.within) * _estimated(made.result.steps)
+
+
+def _refuse_above(highest: float, stage: str, steps: Any) -> None:
+    """Raise _Hopeless where the schedule that is observed is estimated to take longer."""
+    if stage == "layout" and _estimated(steps) > highest:
+        raise _Hopeless
 
 
 def _refuse_known(made: object, before: list[Any]) -> None:
