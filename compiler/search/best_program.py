@@ -160,7 +160,7 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     del made, run  # each program that is not taken takes as much memory as the one that is
     found = _unmoved_or(found, wanted, judge, tried)
     if judged:
-        close, most = (1 + CLOSE) * found.cycles, _highest(found)
+        close, most = (1 + CLOSE) * found.cycles, _highest(found, wanted)
         first = found = _tuned(found, wanted, judge, tried)
         counts = _fewer_cores(found, wanted)
         while counts:
@@ -168,9 +168,11 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
             limits = close, math.inf if counts else most
             with suppress(CompilerError, _Hopeless):
                 found, work = _or_on_cores(count, limits, found, wanted, judge, tried)
-            if found is before:  # half of all, where the fewest are not quicker: their work takes
-                least = counts[-1:] if found is first else []  # n cores so long at least
-                counts = [n for n in least if work <= n * close]
+            if (
+                found is before
+            ):  # half of all at most, if the work of the fewest takes no longer there
+                half = counts[-1:] if found is first else []
+                counts = [n for n in half if work <= n * close]
     verify(found.result.program, wanted.arch)
     return replace(found, tried=tuple(tried), quick=quick)
 
@@ -221,9 +223,9 @@ def _or_on_cores(
     tried: list[SimulatedProgram],
 ) -> tuple[Best, int]:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned; that of a quick search stands for it until it is below the first of two `limits`. And the
-    cycles of all these cores, not tuned. What ran is in `tried` then. Raises _Hopeless where it is
-    estimated above the second limit."""
+    tuned; unless that of a quick search, or it untuned, takes longer than the first of two
+    `limits`. And the cycles of all these cores, untuned. What ran is in `tried` then. Raises
+    _Hopeless where more than the second limit is estimated."""
     (close, most), work = limits, 0
     for stages in (stages_for(0, wanted.options.stages), wanted.options.stages):
         on_cores = replace(stages, tile=replace(stages.tile, cores=count))
@@ -342,10 +344,7 @@ class _Hopeless(Exception):
 
 
 class _MadeBefore(Exception):
-    """A way to compile that makes a program that was made before; its number."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    """A way to compile that makes a program that was made before, by its number."""
 
 
 def _promising(wanted: Wanted) -> list[Best]:
@@ -357,7 +356,6 @@ def _promising(wanted: Wanted) -> list[Best]:
     refusals: list[CompilerError] = []
     highest = math.inf
     like: CompileResult | None = None  # ways on one machine share layers, and what groups take
-
     trees: list[Tree] = []
 
     def observe(stage: str, steps: Any) -> None:
@@ -375,22 +373,22 @@ def _promising(wanted: Wanted) -> list[Best]:
         except _Hopeless:
             continue
         except _MadeBefore as first:
-            other = made[first.number]
-            made[first.number] = replace(other, same=(*other.same, options.stages))
+            number = first.args[0]
+            made[number] = replace(made[number], same=(*made[number].same, options.stages))
             continue
         made.append(found)
         like = found.result
         trees.append(_tree(found.result.steps))
         if wanted.objective in JUDGED:
-            highest = min(highest, _highest(found))
+            highest = min(highest, _highest(found, wanted))
     if not made:
         raise refusals[0]
     return made
 
 
-def _highest(made: Best) -> float:
+def _highest(made: Best, wanted: Wanted) -> float:
     """Cycles at most that may be estimated of another program for it to be tried beside `made`."""
-    return (1 + made.options.stages.judge.within) * _estimated(made.result.steps)
+    return (1 + wanted.options.stages.judge.within) * _estimated(made.result.steps)
 
 
 def _refuse_above(highest: float, stage: str, steps: Any) -> None:
@@ -421,12 +419,8 @@ def _judged(
     where these are others than its own and go together, which is in `programs` then."""
     search = made.result.search
     assert search is not None and made.trace is not None
-    options = wanted.options.stages.judge
-
-    def cycles(program: Program) -> int:
-        return judge(program, made.arch).cycles
-
-    trials = Autotuner(search.graph, search.costs, cycles, options)
+    options, run = wanted.options.stages.judge, lambda program: judge(program, made.arch).cycles
+    trials = Autotuner(search.graph, search.costs, run, options)
     steps = trials.tune(made.result.steps, _cycles_by_step(made.trace))
     tried = trials.of(steps)
     found = [replace(made, result=replace(made.result, trials=tried))]
@@ -482,8 +476,7 @@ def _frugal(wanted: Wanted, judge: Judge) -> Best:
             smaller = _compiled(wanted, wanted.options, _with_less(wanted.arch, eighths))
         except CompilerError:
             break
-        smaller = _simulate(smaller, wanted, judge)
-        tried.append(_simulated_program(smaller, wanted))
+        smaller = _ran(smaller, wanted, judge, tried)
         if smaller.cycles > allowed:
             break
         found = smaller
