@@ -160,14 +160,19 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     del made, run  # each program that is not taken takes as much memory as the one that is
     found = _unmoved_or(found, wanted, judge, tried)
     if judged:
-        untuned, found = found.cycles, _tuned(found, wanted, judge, tried)
-        first, counts = found, _fewer_cores(found, wanted)
+        close, most = (1 + CLOSE) * found.cycles, _highest(found, wanted)
+        first = found = _tuned(found, wanted, judge, tried)
+        counts = _fewer_cores(found, wanted)
         while counts:
-            before, (count, *counts) = found, counts
-            with suppress(CompilerError):
-                found = _or_on_cores(count, found, untuned, wanted, judge, tried)
-            if found is before:  # half of all, where the fewest are not quicker
-                counts = counts[-1:] if found is first else []
+            before, (count, *counts), work = found, counts, 0
+            limits = close, math.inf if counts else most
+            with suppress(CompilerError, _Hopeless):
+                found, work = _or_on_cores(count, limits, found, wanted, judge, tried)
+            if (
+                found is before
+            ):  # half of all at most, if the work of the fewest takes no longer there
+                half = counts[-1:] if found is first else []
+                counts = [n for n in half if work <= n * close]
     verify(found.result.program, wanted.arch)
     return replace(found, tried=tuple(tried), quick=quick)
 
@@ -177,9 +182,8 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgra
     whole early and with those that wait in shared memory; what else ran is in `tried` then."""
     found = _least(_judged(made, wanted, judge, tried), wanted, judge)
     for early in early_versions(found):
-        filled = filled_version(early)  # what is loaded whole may pay only if it waits near by
-        best = _least((found, _ran(filled or early, wanted, judge, tried)), wanted, judge)
-        if best is found and filled is None:
+        best = _least((found, _ran(early, wanted, judge, tried)), wanted, judge)
+        if best is found and not _filled(early):
             break
         found = best
     if (filled := filled_version(found)) is not None:
@@ -190,7 +194,8 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgra
 BUSY = 0.75
 """Part of the time that engines of few cores can be hoped to work."""
 CLOSE = 0.05
-"""Part by which a program for fewer cores may be slower than that for all, both not tuned."""
+"""Part by which a program for fewer cores may be slower than that for all, both not tuned, for it
+to be tuned; and for half of the cores to be tried as well, if they do its work in proportion."""
 
 
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
@@ -214,19 +219,23 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
 
 
 def _or_on_cores(
-    count: int, best: Best, untuned: int, wanted: Wanted, judge: Judge,
+    count: int, limits: tuple[float, float], best: Best, wanted: Wanted, judge: Judge,
     tried: list[SimulatedProgram],
-) -> Best:  # fmt: skip
+) -> tuple[Best, int]:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned where it is not much slower than `best` was `untuned`; what ran is in `tried` then."""
-    stages = wanted.options.stages
-    on_cores = replace(stages, tile=replace(stages.tile, cores=count))
-    options = replace(wanted.options, stages=on_cores)
-    made = _compiled(wanted, options, wanted.arch, like=best.result)
-    fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
-    if fewer.cycles <= (1 + CLOSE) * untuned:
-        fewer = _tuned(fewer, wanted, judge, tried)
-    return _least((best, fewer), wanted, judge)
+    tuned; unless that of a quick search, or it untuned, takes longer than the first of two
+    `limits`. And the cycles of all these cores, untuned. What ran is in `tried` then. Raises
+    _Hopeless where more than the second limit is estimated."""
+    (close, most), work = limits, 0
+    for stages in (stages_for(0, wanted.options.stages), wanted.options.stages):
+        on_cores = replace(stages, tile=replace(stages.tile, cores=count))
+        options = replace(wanted.options, stages=on_cores)
+        made = _compiled(wanted, options, wanted.arch, partial(_refuse_above, most), best.result)
+        fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
+        work = count * fewer.cycles
+        if fewer.cycles > close:
+            return best, work
+    return _least((best, _tuned(fewer, wanted, judge, tried)), wanted, judge), work
 
 
 def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
@@ -272,8 +281,9 @@ for a plan of loads or for constants that wait in shared memory."""
 
 
 def early_versions(made: Best) -> Iterator[Best]:
-    """`made` with constants that are loaded as a whole early, where that may save time; not of
-    programs for several lengths, in which lives depend on them."""
+    """`made` with constants that are loaded as a whole early, where that may save time, and wait in
+    shared memory if they can, as it may pay only then; not of programs for several lengths, in
+    which lives depend on them."""
     result, search = made.result, made.result.search
     assert search is not None
     if result.program.registers or not _waits_for_loads(made):
@@ -283,9 +293,15 @@ def early_versions(made: Best) -> Iterator[Best]:
         if steps in tried:
             continue
         tried.append(steps)
+        early = replace(made, result=replace(result, steps=steps), early=True)
         with suppress(DoesNotFit):  # more tokens at once than there are
-            early = replace(replace_steps(result, steps), trials=result.trials)
-            yield replace(made, result=early, early=True)
+            yield filled_version(early) or _emitted(early)
+
+
+def _emitted(made: Best) -> Best:
+    """With the program of its steps."""
+    result = made.result
+    return replace(made, result=replace(replace_steps(result, result.steps), trials=result.trials))
 
 
 def _waits_for_loads(made: Best) -> bool:
@@ -309,9 +325,7 @@ def filled_version(made: Best) -> Best | None:
     fill = replace(stages, fill=replace(stages.fill, enabled=True))
     filled = replace(result, search=replace(search, costs=search.costs.with_stages(fill)))
     with suppress(DoesNotFit):  # more tokens at once than there are
-        return replace(
-            made, result=replace(replace_steps(filled, result.steps), trials=result.trials)
-        )
+        return _emitted(replace(made, result=filled))
     return None
 
 
@@ -330,10 +344,7 @@ class _Hopeless(Exception):
 
 
 class _MadeBefore(Exception):
-    """A way to compile that makes a program that was made before; its number."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    """A way to compile that makes a program that was made before, by its number."""
 
 
 def _promising(wanted: Wanted) -> list[Best]:
@@ -345,13 +356,11 @@ def _promising(wanted: Wanted) -> list[Best]:
     refusals: list[CompilerError] = []
     highest = math.inf
     like: CompileResult | None = None  # ways on one machine share layers, and what groups take
-
     trees: list[Tree] = []
 
     def observe(stage: str, steps: Any) -> None:
+        _refuse_above(highest, stage, steps)
         if stage == "layout":
-            if _estimated(steps) > highest:
-                raise _Hopeless
             _refuse_known(_tree(steps), trees)
 
     for options in _option_variants(wanted):
@@ -364,18 +373,28 @@ def _promising(wanted: Wanted) -> list[Best]:
         except _Hopeless:
             continue
         except _MadeBefore as first:
-            other = made[first.number]
-            made[first.number] = replace(other, same=(*other.same, options.stages))
+            number = first.args[0]
+            made[number] = replace(made[number], same=(*made[number].same, options.stages))
             continue
         made.append(found)
         like = found.result
         trees.append(_tree(found.result.steps))
         if wanted.objective in JUDGED:
-            within = wanted.options.stages.judge.within
-            highest = min(highest, (1 + within) * _estimated(made[-1].result.steps))
+            highest = min(highest, _highest(found, wanted))
     if not made:
         raise refusals[0]
     return made
+
+
+def _highest(made: Best, wanted: Wanted) -> float:
+    """Cycles at most that may be estimated of another program for it to be tried beside `made`."""
+    return (1 + wanted.options.stages.judge.within) * _estimated(made.result.steps)
+
+
+def _refuse_above(highest: float, stage: str, steps: Any) -> None:
+    """Raise _Hopeless where the schedule that is observed is estimated to take longer."""
+    if stage == "layout" and _estimated(steps) > highest:
+        raise _Hopeless
 
 
 def _refuse_known(made: object, before: list[Any]) -> None:
@@ -400,12 +419,8 @@ def _judged(
     where these are others than its own and go together, which is in `programs` then."""
     search = made.result.search
     assert search is not None and made.trace is not None
-    options = wanted.options.stages.judge
-
-    def cycles(program: Program) -> int:
-        return judge(program, made.arch).cycles
-
-    trials = Autotuner(search.graph, search.costs, cycles, options)
+    options, run = wanted.options.stages.judge, lambda program: judge(program, made.arch).cycles
+    trials = Autotuner(search.graph, search.costs, run, options)
     steps = trials.tune(made.result.steps, _cycles_by_step(made.trace))
     tried = trials.of(steps)
     found = [replace(made, result=replace(made.result, trials=tried))]
@@ -461,8 +476,7 @@ def _frugal(wanted: Wanted, judge: Judge) -> Best:
             smaller = _compiled(wanted, wanted.options, _with_less(wanted.arch, eighths))
         except CompilerError:
             break
-        smaller = _simulate(smaller, wanted, judge)
-        tried.append(_simulated_program(smaller, wanted))
+        smaller = _ran(smaller, wanted, judge, tried)
         if smaller.cycles > allowed:
             break
         found = smaller

@@ -16,6 +16,7 @@ import compiler.search.best_program as best_module
 from archgen.schema import load_arch
 from compiler import pipeline
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
+from compiler.context import Context, ScheduledNetwork
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
 from compiler.schedule.fusion.partition import Unfused
@@ -226,6 +227,31 @@ def test_programs_for_fewer_cores_are_tuned_if_close(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(best_module, "CLOSE", close)
         best(product(), machine(types=("int8", "fp32"), cores=2))
     assert tuned == [None, None, 1]
+
+
+def test_programs_for_fewer_cores_are_emitted_where_they_may_keep_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One core of four takes more than twice as long, so two do as well; one that is tried alone is
+    estimated so far above all that it is not emitted. What a quick search makes decides."""
+    net = Net(quantized=True)
+    x = conv(net, conv(net, net.input(1, 32, 32, 32), 64, (3, 3)), 64, (3, 3))
+    arch = machine(types=("int8", "fp32"), cores=4, local={"size": 1 << 18, "banks": 8})
+    arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("64 B/cycle"))
+    emitted, emit = list[int | None](), pipeline.emit_program
+
+    def noted(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) -> Any:
+        emitted.append(ctx.stages.tile.cores)
+        return emit(schedule, ctx, inferences)
+
+    monkeypatch.setattr(pipeline, "emit_program", noted)
+    for counts, most, made in (([1, 2], 0.25, {1}), ([1, 2], 9.0, {1, 2}), ([1], 0.25, set())):
+        emitted.clear()
+        monkeypatch.setattr(best_module, "CLOSE", most)
+        monkeypatch.setattr(best_module, "_fewer_cores", lambda *_, counts=counts: counts)
+        judge = JudgeGroups(candidates=1, within=most)
+        best(prepared(net.model(x), "net"), arch, replace(JUDGED, judge=judge))
+        assert {cores for cores in emitted if cores} == made
 
 
 def test_effort_0_asks_no_judge_and_more_effort_asks_more() -> None:
