@@ -295,7 +295,7 @@ class AheadOfWaits:
             if vacant > begin:
                 gaps.append((number, begin, vacant))
             begin = max(begin, vacant)
-        elif not leaf.reads:  # what was made on chip
+        elif any(not use.write for use in leaf.uses):  # of what was made on chip
             begin = max(begin, now)
         for item in leaf.items:
             if isinstance(item, Await):
