@@ -198,17 +198,17 @@ def _turns_of(loop: SegmentedLoop, arch: Arch) -> Iterator[Node]:
     for segment in loop.segments:
         for turn in range(segment.count):
             for node in segment.body:
-                made = _in_turn(node, {loop.variable: turn} if segment.count > 1 else {})
+                made = _done_once(node, {loop.variable: turn} if segment.count > 1 else {})
                 if isinstance(made, SegmentedLoop) and _load_turns(made, arch):
                     yield from _turns_of(made, arch)
                 elif any(leaf.items for leaf in made.leaves):
                     yield made
 
 
-def _in_turn(node: Node, turn: Mapping[str, int]) -> Node:
+def _done_once(node: Node, turn: Mapping[str, int]) -> Node:
     """What a node of a loop does in one turn, of which it touches one slot."""
     if isinstance(node, SegmentedLoop):
-        bodies = (tuple([_in_turn(each, turn) for each in s.body]) for s in node.segments)
+        bodies = (tuple([_done_once(each, turn) for each in s.body]) for s in node.segments)
         counts = (segment.count for segment in node.segments)
         return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
     items = tuple([fixed(item, turn) for item in node.items])
