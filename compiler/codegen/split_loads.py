@@ -181,14 +181,14 @@ def _load_turns(node: Node, arch: Arch) -> int:
     """Turns of a loop, and of those inside of it, that load constants; 0: it loads none, or what
     is no constant as well."""
     if isinstance(node, EngineStep):
-        return int(node.engine in arch.copy_ and _loads(node))
+        return int(node.engine in arch.copy_ and _loads_from_afar(node))
     if any(leaf.reads for leaf in node.leaves if leaf.engine in arch.copy_):
         return 0
     inner = ([_load_turns(each, arch) for each in s.body] for s in node.segments)
     return sum(s.count * max(own) for s, own in zip(node.segments, inner, strict=True))
 
 
-def _loads(leaf: EngineStep) -> bool:
+def _loads_from_afar(leaf: EngineStep) -> bool:
     copies = (item for item in instructions(leaf.items) if isinstance(item, Copy))
     return any(copy.src.memory in OFF_CHIP for copy in copies)
 
