@@ -191,6 +191,12 @@ class EngineCycles:
         self.add([node], 1, found)
         return sum(cycles for name, cycles in found.items() if name not in self.arch.far_rates)
 
+    def moving(self, leaf: EngineStep) -> float:
+        """Cycles of a step of a copy engine while all cores do alike."""
+        found = defaultdict[str, float](float)
+        self.add([leaf], 1, found)
+        return max(found.values(), default=0.0)
+
     def add(self, body: Sequence[Node], times: int, found: dict[str, float]) -> None:
         for node in body:
             if isinstance(node, SegmentedLoop):

@@ -40,6 +40,8 @@ class Use(NamedTuple):
     one touches of each slot; None: all of it."""
     bodies: int = -1
     """Bit per body of the loop in which it is this part: parts of others are not made at once."""
+    pitch: int = 0
+    """Bytes from slot to slot."""
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,29 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Annotated
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom, StepTimes
-from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use, touched
+from compiler.codegen.nodes import (
+    EngineStep,
+    LoopSegment,
+    Node,
+    SegmentedLoop,
+    Use,
+    instructions,
+    touched,
+)
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, Within
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
-from simmodel.isa import Await, Copy
+from simmodel.isa import Await, Copy, Item
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Operand
+from simmodel.program.substitute import fixed, operands_of
 
 
 @dataclass(frozen=True)
@@ -42,11 +51,15 @@ class SplitLoads(Omittable):
         load w[:half] behind layer 3; load w[half:], b behind layer 7
 
     In loops, half of the cores load from memories on chip first, so that they take turns at DRAM.
-    Loads that would end in time go ahead of a wait for what another step stores.
+    Loads that would end in time go ahead of a wait for what another step stores, and for the place
+    of a tile: a loop is left by all of its slots at once, its turns one by one (`turns`).
     """
 
     least: Annotated[int, Within(1)] = 16
     """A piece moves so many times as long as its start-up and latency take."""
+    turns: Annotated[int, Within(0, 64)] = 0
+    """Turns at most of loops that load constants tile by tile whose turns become steps of their
+    own, in groups without tile loops; from effort 1 on a program with 32 is tried."""
 
     def apply(
         self, cores: Sequence[Sequence[Node]], arch: Arch,
@@ -57,6 +70,9 @@ class SplitLoads(Omittable):
         if not self.enabled:
             return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
+        cores = (
+            [_turns_apart(nodes, prices, self.turns) for nodes in cores] if self.turns else cores
+        )
         found = [self._of_core(nodes, prices) for nodes in cores]
         if steps is not None:
             found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
@@ -145,10 +161,83 @@ class SplitLoads(Omittable):
             yield leaf if high - low == total else _piece(leaf, copy, low, high)
 
 
+# A loop keeps all slots of what it loads until it is over; of its turns each keeps one.
+
+
+def _turns_apart(nodes: Sequence[Node], prices: EngineCycles, most: int) -> list[Node]:
+    """`nodes` with up to `most` turns of each loop that loads constants alone as steps."""
+    found: list[Node] = []
+    for node in nodes:
+        if not isinstance(node, SegmentedLoop) or prices.estimated(node):  # one over tiles
+            found.append(node)
+        elif 0 < _load_turns(node, prices.arch) <= most:
+            found += _turns_of(node, prices.arch)
+        else:
+            found.append(node)
+    return found
+
+
+def _load_turns(node: Node, arch: Arch) -> int:
+    """Turns of a loop, and of those inside of it, that load constants; 0: it loads none, or what
+    is no constant as well."""
+    if isinstance(node, EngineStep):
+        return int(node.engine in arch.copy_ and _loads_from_afar(node))
+    if any(leaf.reads for leaf in node.leaves if leaf.engine in arch.copy_):
+        return 0
+    inner = ([_load_turns(each, arch) for each in s.body] for s in node.segments)
+    return sum(s.count * max(own) for s, own in zip(node.segments, inner, strict=True))
+
+
+def _loads_from_afar(leaf: EngineStep) -> bool:
+    copies = (item for item in instructions(leaf.items) if isinstance(item, Copy))
+    return any(copy.src.memory in OFF_CHIP for copy in copies)
+
+
+def _turns_of(loop: SegmentedLoop, arch: Arch) -> Iterator[Node]:
+    """The steps of all turns of `loop`, without those that have nothing to do."""
+    for segment in loop.segments:
+        for turn in range(segment.count):
+            for node in segment.body:
+                made = _done_once(node, {loop.variable: turn} if segment.count > 1 else {})
+                if isinstance(made, SegmentedLoop) and _load_turns(made, arch):
+                    yield from _turns_of(made, arch)
+                elif any(leaf.items for leaf in made.leaves):
+                    yield made
+
+
+def _done_once(node: Node, turn: Mapping[str, int]) -> Node:
+    """What a node of a loop does in one turn, of which it touches one slot."""
+    if isinstance(node, SegmentedLoop):
+        bodies = (tuple([_done_once(each, turn) for each in s.body]) for s in node.segments)
+        counts = (segment.count for segment in node.segments)
+        return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
+    items = tuple([fixed(item, turn) for item in node.items])
+    return replace(node, items=items, uses=tuple([_one_slot(use, items) for use in node.uses]))
+
+
+def _one_slot(use: Use, items: Sequence[Item]) -> Use:
+    """`use` outside of a loop around it: of the slot that `items` touch, if that is one."""
+    inner = use._replace(home=max(0, use.home - 1), reset=max(0, use.reset - 1))
+    if use.home != 1 or use.slots == 1:
+        return inner
+    slots = set[int]()
+    for item in instructions(items):
+        for operand in operands_of(item).values():
+            address, ring = operand.address, operand.address.ring
+            base = address.base + (ring.pitch * ring.offset if ring is not None else 0)
+            if operand.memory == use.memory and use.low <= base < use.high:
+                slots.add(-1 if ring is not None and ring.terms else (base - use.low) // use.pitch)
+    if len(slots) != 1 or -1 in slots:
+        return inner._replace(slots=1)
+    low = use.low + slots.pop() * use.pitch
+    size = use.high - use.low - (use.slots - 1) * use.pitch
+    return inner._replace(low=low, high=low + size, slots=1)
+
+
 @dataclass
 class AheadOfWaits:
-    """Loads of constants ahead of a wait of their engine for what a step stores, as long as they
-    find their places free and end before that step does."""
+    """Loads of constants ahead of a wait of their engine for what a step stores, or for a place, as
+    long as they find their own places free and end before that."""
 
     prices: EngineCycles
     steps: StepTimes
@@ -156,63 +245,73 @@ class AheadOfWaits:
     """Copy engine -> when it is expected to have done all so far."""
     ends: dict[str, float] = field(default_factory=dict)
     """Barrier of a step -> when it is expected to be over."""
-    waits: dict[str, tuple[int, float, float]] = field(default_factory=dict)
-    """Copy engine -> number of the node of its last wait, when that begins, and when it ends."""
+    waits: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
+    """Copy engine -> numbers of the nodes that wait, when each wait begins, and when it ends."""
 
     def apply(self, nodes: Sequence[Node]) -> list[Node]:
         """`nodes` in their new order."""
-        found, used, clock = dict[int, list[Node]](), _Used(), self._clock(nodes)
-        for number, node in enumerate(nodes):
+        found, used, copies = dict[int, list[Node]](), _Used(), self.prices.arch.copy_
+        names = [self.steps.barrier(node.origin) for node in nodes]
+        shares, now, clock = self._shares(names, nodes), 0.0, list[float]()
+        loaded: dict[str, float] = {}  # buffer -> when what is loaded to it is there
+        for number, (name, node) in enumerate(zip(names, nodes, strict=True)):
             place = number
+            reads = (loaded.get(use.buffer, 0.0) for _, use in node.touches if not use.write)
+            if isinstance(node, EngineStep) and node.engine in copies:
+                place, end = self._place(number, node, used, clock)
+                loaded |= {use.buffer: end for use in node.uses if use.write}
+            else:
+                now = max(now, *reads, 0.0) + self.prices.busy(node) * shares.get(name, 1.0)
             if isinstance(node, SegmentedLoop):
-                for engine in {leaf.engine for leaf in node.leaves}:
+                for engine in {leaf.engine for leaf in node.leaves} & copies.keys():
                     self.waits.pop(engine, None)
-                    self.free[engine] = max(self.free.get(engine, 0.0), clock[number])
-            elif node.engine in self.prices.arch.copy_:
-                place = self._place(number, node, used, clock)
+                    self.free[engine] = max(self.free.get(engine, 0.0), now)
+            clock.append(now)
+            self.ends[name] = now
             found.setdefault(place, []).append(node)
             for engine, use in node.touches:
                 used.add(number, engine, use)
         # A wait is the first of its place: what goes ahead of it comes behind in the list.
         return [node for own in found.values() for node in (*own[1:], own[0])]
 
-    def _place(self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float]) -> int:
-        """The number of the node ahead of which a step of a copy engine goes, or its own."""
-        engine, cycles = leaf.engine, self.prices.busy(leaf)
-        begin = self.free.get(engine, 0.0)
+    def _place(
+        self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float]
+    ) -> tuple[int, float]:
+        """The number of the node ahead of which a step of a copy engine goes, or its own, and when
+        it is over."""
+        engine, cycles = leaf.engine, self.prices.moving(leaf)
+        begin, now = self.free.get(engine, 0.0), clock[-1] if clock else 0.0
+        gaps = self.waits.setdefault(engine, [])
         if _contiguous_constant_load(leaf, self.prices.arch) is not None:
             use = leaf.uses[0]
             (last,) = used.last("", use, [0], [use.high - use.low])
             vacant = clock[last] if last >= 0 else 0.0
-            wait, came, end = self.waits.get(engine, (-1, 0.0, 0.0))
-            ended = max(came, vacant) + cycles
-            if last < wait and ended <= end and use.memory != "shared":  # which others use as well
-                self.waits[engine] = wait, ended, end
-                return wait
+            for place, (wait, came, end) in enumerate(gaps):
+                start = max(came, vacant)
+                if last < wait and start + cycles <= end and use.memory != "shared":
+                    before = [(wait, came, start)] if start > came else []
+                    gaps[place : place + 1] = [*before, (wait, start + cycles, end)]
+                    return wait, start + cycles
+            if vacant > begin:
+                gaps.append((number, begin, vacant))
             begin = max(begin, vacant)
+        elif any(not use.write for use in leaf.uses):  # of what was made on chip
+            begin = max(begin, now)
         for item in leaf.items:
             if isinstance(item, Await):
                 end = self.ends.get(item.barrier, 0.0)
-                self.waits[engine] = number, begin, end
+                gaps.append((number, begin, end))
                 begin = max(begin, end)
         self.free[engine] = begin + cycles
-        return number
+        return number, begin + cycles
 
-    def _clock(self, nodes: Sequence[Node]) -> list[float]:
-        """When the work of each node is expected to be done, without waits for loads: the time of a
-        step, or less where its engines have less to do, goes to its nodes by their cycles."""
-        copies, work, totals = self.prices.arch.copy_, list[float](), dict[str, float]()
-        names = [self.steps.barrier(node.origin) for node in nodes]
+    def _shares(self, names: Sequence[str], nodes: Sequence[Node]) -> dict[str, float]:
+        """By step, the part of what its engines have to do one after another that it takes."""
+        copies, totals = self.prices.arch.copy_, dict[str, float]()
         for name, node in zip(names, nodes, strict=True):
             loads = isinstance(node, EngineStep) and node.engine in copies
-            work.append(0.0 if loads else self.prices.busy(node))
-            totals[name] = totals.get(name, 0.0) + work[-1]
-        found, now = list[float](), 0.0
-        for name, own in zip(names, work, strict=True):
-            now += own * min(1.0, self.steps.cycles.get(name, 0.0) / (totals[name] or 1))
-            found.append(now)
-            self.ends[name] = now
-        return found
+            totals[name] = totals.get(name, 0.0) + (0.0 if loads else self.prices.busy(node))
+        return {n: min(1.0, self.steps.cycles.get(n, 0.0) / (t or 1)) for n, t in totals.items()}
 
 
 def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:

@@ -86,6 +86,7 @@ class EmissionContext:
             buffer.level + (self.depth if own else 0),
             # What no loop of the layer moves turns with the group's tiles.
             self.depth if own and buffer.level else 0, write, 0 if own else self.ahead,
+            pitch=self.places.chip[buffer.name][1],
         )  # fmt: skip
 
 

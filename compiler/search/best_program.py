@@ -30,7 +30,7 @@ from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
-from compiler.memory.load_plan import early_loads, with_early_loads
+from compiler.memory.load_plan import deeper_loads, early_loads, with_early_loads
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
@@ -183,11 +183,12 @@ def _tuned(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgra
     found = _least(_judged(made, wanted, judge, tried), wanted, judge)
     for early in early_versions(found):
         best = _least((found, _ran(early, wanted, judge, tried)), wanted, judge)
-        if best is found and not _filled(early):
+        if best is found and not _stages(early).fill.enabled:
             break
         found = best
-    if (filled := filled_version(found)) is not None:
-        found = _least((found, _ran(filled, wanted, judge, tried)), wanted, judge)
+    for version in (filled_version, apart_version):
+        if (other := version(found)) is not None:
+            found = _least((found, _ran(other, wanted, judge, tried)), wanted, judge)
     return found
 
 
@@ -323,9 +324,34 @@ def filled_version(made: Best) -> Best | None:
     if stages.fill.enabled or not able or not _waits_for_loads(made):
         return None
     fill = replace(stages, fill=replace(stages.fill, enabled=True))
-    filled = replace(result, search=replace(search, costs=search.costs.with_stages(fill)))
-    with suppress(DoesNotFit):  # more tokens at once than there are
-        return _emitted(replace(made, result=filled))
+    return _with_stages(made, fill, result.steps)
+
+
+TURNS = 32
+"""Turns of a loop that become steps of their own."""
+
+
+def apart_version(made: Best) -> Best | None:
+    """`made` with the turns of loops that load constants as steps of their own, and more slots for
+    these, where that may save time; None where nothing is to come of it."""
+    result, search = made.result, made.result.search
+    assert search is not None
+    stages = search.costs.stages
+    if stages.split.turns or result.program.registers or not _waits_for_loads(made):
+        return None
+    steps = deeper_loads(result.steps, made.arch, stages.alloc)
+    return _with_stages(made, replace(stages, split=replace(stages.split, turns=TURNS)), steps)
+
+
+def _with_stages(made: Best, stages: Stages, steps: tuple[Step, ...]) -> Best | None:
+    """`made` of other `steps`, emitted in another way; None where that takes too many tokens."""
+    result, search = made.result, made.result.search
+    assert search is not None
+    other = replace(
+        result, steps=steps, search=replace(search, costs=search.costs.with_stages(stages))
+    )
+    with suppress(DoesNotFit):
+        return _emitted(replace(made, result=other))
     return None
 
 
@@ -525,15 +551,17 @@ def _simulated_program(made: Best, wanted: Wanted) -> SimulatedProgram:
         "layers alone as well": isinstance(partition, Optimal) and partition.alone,
         "groups as simulated": made.judged,
         "constants as a whole early": made.early,
-        "constants wait in shared memory": _filled(made),
+        "constants wait in shared memory": _stages(made).fill.enabled,
+        "turns of loads apart": _stages(made).split.turns > 0,
     }
     how = tuple(word for word, meant in words.items() if meant)
     return SimulatedProgram(made.partition, made.arch.memories.local.size, made.cycles, how)
 
 
-def _filled(made: Best) -> bool:
+def _stages(made: Best) -> Stages:
+    """How its schedule became a program."""
     search = made.result.search
-    return search is not None and search.costs.stages.fill.enabled
+    return made.options.stages if search is None else search.costs.stages
 
 
 def _score(wanted: Wanted, made: Best) -> float:

@@ -133,6 +133,28 @@ def test_products_of_the_last_loads_begin_with_the_first_tile() -> None:
     assert traced(tiled.program, arch).cycles < traced(whole.program, arch).cycles
 
 
+def test_turns_of_loads_apart_let_the_next_layer_load_early() -> None:
+    """A layer that works longer than it loads, then one that loads for longer, in turns: the loop
+    of the first holds both slots until it is over, its turns one each."""
+    net = Net(quantized=True)
+    x = net.input(1, 64, 14, 14)
+    for channels, stride in ((64, 1), (128, 1), (256, 4), (256, 1)):
+        x = net.op("Relu", conv(net, x, channels, (3, 3), stride=(stride, stride)))
+    arch = machine(types=("int8", "fp32"), local={"size": 98304, "banks": 4}, latency=100)
+    arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("4 B/cycle"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best_module, "apart_version", lambda made: None)
+        before = best(prepared(net.model(x), "net"), arch)
+    after = best_module.apart_version(before)
+    assert after is not None
+    programs = [each.result.program for each in (before, after)]
+    verify(programs[1], arch)
+    feeds = {port.name: np.ones(port.shape, "f4") for port in programs[0].inputs}
+    expected, got = (execute(each, feeds, arch) for each in programs)
+    assert all((got[name] == expected[name]).all() for name in expected)
+    assert traced(programs[1], arch).cycles < traced(programs[0], arch).cycles
+
+
 def unjudged(model: ir.Model, arch: Arch) -> int:
     """Cycles of what the estimates choose."""
     found = compile_model(model, arch, CompileOptions("int8"))

@@ -28,8 +28,8 @@ from compiler.schedule.fusion.partition import Unfused
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Delay
 from simmodel.execute import execute
-from simmodel.isa import Await, Copy, Instruction, Item, Loop, Sync
-from simmodel.isa.region import Address, Operand, contiguous
+from simmodel.isa import Await, Copy, Instruction, Item, Loop, Sync, Unary
+from simmodel.isa.region import Address, Operand, Ring, contiguous
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import print_item
 from simmodel.program.program import Program
@@ -418,6 +418,35 @@ def test_loads_that_end_in_time_go_ahead_of_a_wait(cycles: int) -> None:
     ahead = [short, long] if cycles == 400 else [short, one_more]
     assert made == [work, *ahead, *(node for node in nodes[1:] if node not in ahead)]
     assert SplitLoads().apply([nodes], ARCH) == [nodes]
+
+
+def test_turns_of_loads_apart_wait_for_one_slot_each() -> None:
+    """A loop loads four tiles to two slots; what is loaded behind it to the first slot waits for
+    the last tile there, and none of the loop's own loads for what the other slot is used for."""
+
+    def tile(leaf: EngineStep, low: int, size: int, step: int) -> EngineStep:
+        ring = Ring(2, KIB, 0, (("t0", 1),))
+        items = tuple(
+            replace(i, dst=replace(i.dst, address=Address(low, (), ring)),
+                    src=replace(i.src, address=Address(0, (("t0", step),))))
+            if isinstance(i, Copy) else i
+            for i in leaf.items
+        )  # fmt: skip
+        own = Use("w", "local", low, low + 2 * size, 2, 1, 0, leaf.engine == "load", pitch=size)
+        return replace(leaf, items=items, uses=(own,))
+
+    load = tile(loaded(0, KIB), 0, KIB, KIB)
+    (copy,) = load.items
+    assert isinstance(copy, Copy)
+    moves = Unary(engine="matrix", function="move", a=copy.dst, dst=copy.dst)
+    work = tile(replace(product(0, KIB), items=(moves,)), 0, KIB, 0)
+    loop = SegmentedLoop("t0", (LoopSegment(4, (load, work)),))
+    (made,) = SplitLoads(turns=8).apply([[loop, loaded(0, KIB)]], ARCH)
+    spans = [(node.engine, node.uses[0].low) for node in made if isinstance(node, EngineStep)]
+    assert spans == [(e, n % 2 * KIB) for n in range(4) for e in ("load", "matrix")] + [("load", 0)]
+    assert [use.high - use.low for node in made for _, use in node.touches] == [KIB] * 9
+    (same,) = SplitLoads(turns=3).apply([[loop, loaded(0, KIB)]], ARCH)
+    assert same == [loop, loaded(0, KIB)]
 
 
 def test_half_of_the_cores_load_from_near_first() -> None:
