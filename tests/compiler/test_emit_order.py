@@ -251,3 +251,22 @@ def test_own_parts_are_loaded_amid_others_parts_of_the_tile_before(core: int, or
     assert "".join("o" if ("own", 1) in signals else "f" for signals in loads) == order
     (late,) = OrderInstructions(enabled=False).apply([passed_on(8, core)], arch, [counts])
     assert by_engine(late)["vector"] == by_engine(stream)["vector"]
+
+
+def test_what_speaks_for_stores_to_other_cores_keeps_its_order_to_them() -> None:
+    """The place may be loaded anew once the store that reads it is over, though no token of the
+    store says so itself."""
+    arch = machine(cores=3, shared={"banks": 8}, latency=200)
+    own, free = (("own", 1),), (("place", 1),)
+    place, far = box("local", 0, TILE), box("dram", 0, TILE)
+    tile = (
+        Copy(engine="load", dst=place, src=far, waits=free, signals=own),
+        Copy(
+            engine="store", dst=box("shared", 0, TILE), src=place,
+            waits=(*own, ("free@1", 1), ("free@2", 1)), notifies=(("full@0", 1, (1, 2)),),
+        ),
+        Sync(engine="store", signals=free),
+    )  # fmt: skip
+    counts = {"place": 1, "own": 0}
+    (stream,) = OrderInstructions().apply([tile * 3], arch, [counts])
+    assert by_engine(stream) == by_engine(tile * 3)

@@ -299,7 +299,7 @@ class Pricer:
             least = max(1, longest - self.mine.get(item.origin, 0))
         waits, own = item.waits, self.own
         meets = bool(item.notifies) or any(name not in own for name, _ in waits)
-        found = self.known.get(key := (id(kind), least, meets))
+        found = self.known.get(key := (id(kind), least, meets, bool(self.mine)))
         if found is None:
             cycles = least if only_waits else self._busy_cycles(kind, least)
             found = self.known[key] = kind, self._priced(kind, cycles, meets)
@@ -310,12 +310,19 @@ class Pricer:
 
     def _priced(self, item: Instruction, cycles: int, meets: bool) -> Cost:
         fence = isinstance(item, HostCall | Arrive | Await)
-        staged = meets and isinstance(item, Copy) and item.dst.memory == "shared"
         return Cost(
             (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, (), (),
-            item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
+            item.overlap(self.arch), self._lanes(item, meets),
             meets and isinstance(item, Copy) and in_places(item.src),
         )  # fmt: skip
+
+    def _lanes(self, item: Instruction, meets: bool) -> tuple[str, ...]:
+        name, copies = item.engine, self.arch.copy_
+        if meets and isinstance(item, Copy) and item.dst.memory == "shared":
+            return (name + STAGED,)
+        if type(item) is Sync and self.mine and name in copies and "shared" in copies[name].to:
+            return (name, name + STAGED)  # it speaks for all that the engine did or is to do
+        return (name,)
 
     def _busy_cycles(self, item: Instruction, users: int) -> int:
         """Cycles of `item`, which so many cores do at the same time."""
