@@ -298,7 +298,7 @@ class ProgramCode(OffChip):
         alike = (
             outline, schedule.parts, schedule.loops, schedule.first_core, plan.slots,
             tuple((tiled.loops, tiled.resident) for tiled in schedule.layers),
-            tuple((step.places[name], plan.buffers[name].slots) for name in buffers),
+            tuple(step.places[name] for name in buffers),
             tuple(map(places.index, places)), tuple(map(self.shared.get, far)),
             tuple(place and start - firsts[place] for place, start in starts),
             tuple(

@@ -70,10 +70,8 @@ class SplitLoads(Omittable):
         if not self.enabled:
             return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
-        cores = (
-            [_turns_apart(nodes, prices, self.turns) for nodes in cores] if self.turns else cores
-        )
-        found = [self._of_core(nodes, prices) for nodes in cores]
+        apart = [_turns_apart(nodes, prices, self.turns) for nodes in cores]
+        found = [self._of_core(nodes, prices) for nodes in apart]
         if steps is not None:
             found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
         half = -(-len(cores) // 2)
@@ -168,9 +166,8 @@ def _turns_apart(nodes: Sequence[Node], prices: EngineCycles, most: int) -> list
     """`nodes` with up to `most` turns of each loop that loads constants alone as steps."""
     found: list[Node] = []
     for node in nodes:
-        if not isinstance(node, SegmentedLoop) or prices.estimated(node):  # one over tiles
-            found.append(node)
-        elif 0 < _load_turns(node, prices.arch) <= most:
+        tiles = isinstance(node, SegmentedLoop) and not prices.estimated(node)
+        if tiles and 0 < _load_turns(node, prices.arch) <= most:
             found += _turns_of(node, prices.arch)
         else:
             found.append(node)
@@ -181,20 +178,17 @@ def _load_turns(node: Node, arch: Arch) -> int:
     """Turns of a loop, and of those inside of it, that load constants; 0: it loads none, or what
     is no constant as well."""
     if isinstance(node, EngineStep):
-        return int(node.engine in arch.copy_ and _loads_from_afar(node))
+        copies = (item for item in instructions(node.items) if isinstance(item, Copy))
+        return int(any(copy.src.memory in OFF_CHIP for copy in copies))
     if any(leaf.reads for leaf in node.leaves if leaf.engine in arch.copy_):
         return 0
     inner = ([_load_turns(each, arch) for each in s.body] for s in node.segments)
-    return sum(s.count * max(own) for s, own in zip(node.segments, inner, strict=True))
+    return sum(s.count * max(own, default=0) for s, own in zip(node.segments, inner, strict=True))
 
 
-def _loads_from_afar(leaf: EngineStep) -> bool:
-    copies = (item for item in instructions(leaf.items) if isinstance(item, Copy))
-    return any(copy.src.memory in OFF_CHIP for copy in copies)
-
-
-def _turns_of(loop: SegmentedLoop, arch: Arch) -> Iterator[Node]:
-    """The steps of all turns of `loop`, without those that have nothing to do."""
+def _turns_of(loop: Node, arch: Arch) -> Iterator[Node]:
+    """The steps of all turns of a loop, without those that have nothing to do."""
+    assert isinstance(loop, SegmentedLoop)
     for segment in loop.segments:
         for turn in range(segment.count):
             for node in segment.body:

@@ -135,18 +135,10 @@ class _Load(NamedTuple):
     """Moments of the program in which layers use them."""
     engine: str
     cycles: float
-    turns: int = 0
-    """Tiles in which a layer that waits for it loads it; 0: it is no such load."""
-
-
-def deeper_loads(steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers) -> tuple[Step, ...]:
-    """`steps` in which layers that wait for their constants have room for as many tiles of these
-    as there is while their first tile can be loaded no later."""
-    return _planned(steps, arch, alloc, deeper=True)[0]
 
 
 def _planned(
-    steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers, *, deeper: bool = False
+    steps: Sequence[Step], arch: Arch, alloc: PlaceBuffers
 ) -> tuple[tuple[Step, ...], dict[int, bool]]:
     """Steps with their constants where loads can begin early; and those with loads that begin too
     late, with whether any begins no earlier than the layer that needs it."""
@@ -155,29 +147,17 @@ def _planned(
     latest = _latest(steps, loads, arch)
     places = [dict(s.places) if isinstance(s, PlacedGroup) else {} for s in steps]
     late, twins = dict[int, bool](), _twins(steps, loads)
-    slots: list[dict[str, int]] = [{} for _ in steps]
     for role, memory in arch.memories.on_chip().items():
         own = [
             (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
         ]
         if own and not alloc.moves_in(memory):
-            space = _Space.of(role, memory, steps, begins)
-            space.move(own, places, late, twins, slots if deeper else None)
+            _Space.of(role, memory, steps, begins).move(own, places, late, twins)
     made = (
-        PlacedGroup(_with_slots(step.plan, more), own) if isinstance(step, PlacedGroup) else step
-        for step, own, more in zip(steps, places, slots, strict=True)
+        replace(step, places=own) if isinstance(step, PlacedGroup) else step
+        for step, own in zip(steps, places, strict=True)
     )
     return tuple(made), late
-
-
-def _with_slots(plan: Plan, slots: Mapping[str, int]) -> Plan:
-    """`plan` with other numbers of slots for some of its buffers."""
-    if not slots:
-        return plan
-    own = {n: replace(b, slots=slots.get(n, b.slots)) for n, b in plan.buffers.items()}
-    return replace(
-        plan, buffers=own, layers=tuple([replace(layer, buffers=own) for layer in plan.layers])
-    )
 
 
 def _twins(steps: Sequence[Step], loads: Sequence[_Load]) -> list[int]:
@@ -243,29 +223,13 @@ def _movable(number: int, step: Step, begin: int, arch: Arch) -> Iterator[_Load]
     ]  # fmt: skip
     rows = {row[0].name: row for row in _rows(step, own, arch)}
     behind = {buffer.name for row in rows.values() for buffer in row[1:]}
-    work = () if plan.schedule.loops else LoadPacing.of(plan, arch).work
     for buffer in sorted(own, key=lambda b: b.first):
         if buffer.name not in behind:
             row = tuple(rows.get(buffer.name, (buffer,)))
             rate = sustained_rate(arch, arch.copy_[engines[buffer.name]])
             cycles = sum(each.bytes * each.slots for each in row) / rate
             first, last = zip(*(_life(step, each, begin) for each in row), strict=True)
-            turns = _turns_waited_for(plan, buffer, rate, work, arch)
-            yield _Load(number, row, min(first), max(last), engines[buffer.name], cycles, turns)
-
-
-def _turns_waited_for(
-    plan: Plan, buffer: TileBuffer, rate: float, work: Sequence[float], arch: Arch
-) -> int:
-    """Tiles in which a layer loads a constant once for longer than it works; 0: it does not."""
-    if buffer.slots == 1 or buffer.layer is None or not work:
-        return 0
-    turns = math.prod(plan.layers[buffer.layer].tiled.turns[: buffer.level])
-    size = turns * buffer.bytes
-    rate = min(rate, arch.far_rates[arch.constants] / len(plan.schedule.parts))
-    assert buffer.key is not None
-    once = size <= AGAIN * plan.schedule.group.tensors[buffer.key[0]].stored
-    return min(turns, SLOTS) if once and size / rate > work[buffer.layer] else 0
+            yield _Load(number, row, min(first), max(last), engines[buffer.name], cycles)
 
 
 def _rows(
@@ -335,7 +299,7 @@ class _Space:
 
     def move(
         self, wanted: Sequence[tuple[_Load, int]], places: Sequence[Places],
-        late: dict[int, bool], twins: Sequence[int], slots: Sequence[dict[str, int]] | None = None,
+        late: dict[int, bool], twins: Sequence[int],
     ) -> None:  # fmt: skip
         """Move what loads bring to where that is free by its latest moment, or earlier than now;
         `late` gets the steps with loads that begin later still. By `twins`, what equal layers load
@@ -361,21 +325,16 @@ class _Space:
                 enough = max(wish, min(before, load.first - 1))
             starts = self._starts(points, size, load, wish, others)
             if starts[0] > enough:
-                extra, free = self._points(size, load, wish, others)
-                points, starts = np.concatenate((points, extra)), np.concatenate((starts, free))
+                ends = 0, self.size - size
+                free = np.concatenate(
+                    (ends, -(-others[:, 1] // self.grain) * self.grain, others[:, 0] - size)
+                )
+                free = np.unique(free // self.grain * self.grain)
+                free = free[(free >= 0) & (free + size <= self.size)]
+                points = np.concatenate((points, free))
+                starts = self._starts(points, size, load, wish, others)
             best = 0 if starts[0] <= enough else int(starts.argmin())
             start, by = int(starts[best]), int(points[best]) - low
-            if slots is not None and load.turns:
-                (buffer,) = load.buffers
-                pitch = places[load.step][buffer.name][1]
-                for added in range(load.turns - buffer.slots, 0, -1):
-                    longer = size + added * pitch
-                    points, starts = self._points(longer, load, wish, others)
-                    if len(points) and int(starts.min()) <= start:
-                        by = int(points[starts.argmin()]) - low
-                        self.spans[own, 1] += added * pitch
-                        slots[load.step][buffer.name] = buffer.slots + added
-                        break
             mine.append(low + by)
             begun[load.engine] = start
             for buffer in load.buffers:
@@ -385,18 +344,6 @@ class _Space:
             self.spans[own, 2], self.spans[own, 3] = start, load.last
             if start > enough:
                 late[load.step] = late.get(load.step, False) or start >= load.first
-
-    def _points(
-        self, size: int, load: _Load, wish: int, others: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where so many bytes may begin, beside all that is there, and when each is free."""
-        ends = 0, self.size - size
-        free = np.concatenate(
-            (ends, -(-others[:, 1] // self.grain) * self.grain, others[:, 0] - size)
-        )
-        free = np.unique(free // self.grain * self.grain)
-        points = free[(free >= 0) & (free + size <= self.size)]
-        return points, self._starts(points, size, load, wish, others)
 
     @staticmethod
     def _starts(

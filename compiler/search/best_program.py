@@ -30,7 +30,7 @@ from compiler.decisions.group_costs import Fit
 from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
-from compiler.memory.load_plan import deeper_loads, early_loads, with_early_loads
+from compiler.memory.load_plan import early_loads, with_early_loads
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step
 from compiler.options import LEVELS, Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
@@ -323,8 +323,7 @@ def filled_version(made: Best) -> Best | None:
     able = filling_engine(made.arch) is not None and not result.program.registers
     if stages.fill.enabled or not able or not _waits_for_loads(made):
         return None
-    fill = replace(stages, fill=replace(stages.fill, enabled=True))
-    return _with_stages(made, fill, result.steps)
+    return _with_stages(made, replace(stages, fill=replace(stages.fill, enabled=True)))
 
 
 TURNS = 32
@@ -332,24 +331,21 @@ TURNS = 32
 
 
 def apart_version(made: Best) -> Best | None:
-    """`made` with the turns of loops that load constants as steps of their own, and more slots for
-    these, where that may save time; None where nothing is to come of it."""
+    """`made` with the turns of loops that load constants as steps of their own, where that may save
+    time; None where nothing is to come of it."""
     result, search = made.result, made.result.search
     assert search is not None
     stages = search.costs.stages
     if stages.split.turns or result.program.registers or not _waits_for_loads(made):
         return None
-    steps = deeper_loads(result.steps, made.arch, stages.alloc)
-    return _with_stages(made, replace(stages, split=replace(stages.split, turns=TURNS)), steps)
+    return _with_stages(made, replace(stages, split=replace(stages.split, turns=TURNS)))
 
 
-def _with_stages(made: Best, stages: Stages, steps: tuple[Step, ...]) -> Best | None:
-    """`made` of other `steps`, emitted in another way; None where that takes too many tokens."""
+def _with_stages(made: Best, stages: Stages) -> Best | None:
+    """`made` emitted in another way; None where that takes too many tokens."""
     result, search = made.result, made.result.search
     assert search is not None
-    other = replace(
-        result, steps=steps, search=replace(search, costs=search.costs.with_stages(stages))
-    )
+    other = replace(result, search=replace(search, costs=search.costs.with_stages(stages)))
     with suppress(DoesNotFit):
         return _emitted(replace(made, result=other))
     return None
