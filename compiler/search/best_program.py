@@ -168,9 +168,8 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
             limits = close, math.inf if counts else most
             with suppress(CompilerError, _Hopeless):
                 found, work = _or_on_cores(count, limits, found, wanted, judge, tried)
-            if (
-                found is before
-            ):  # half of all at most, if the work of the fewest takes no longer there
+            if found is before:
+                # Half of all, where the fewest are not quicker but leave work for that to pay.
                 half = counts[-1:] if found is first else []
                 counts = [n for n in half if work <= n * close]
     verify(found.result.program, wanted.arch)
