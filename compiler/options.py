@@ -23,13 +23,9 @@ from compiler.frontend.canonicalize.fold_linear import (
     FoldPad,
     FoldSpaceToDepth,
 )
+from compiler.frontend.canonicalize.fuse_activations import FuseActivations
 from compiler.frontend.canonicalize.group_heads import GroupHeads
-from compiler.frontend.canonicalize.normalize import (
-    FuseActivations,
-    NormalizeAxes,
-    NormalizeConv,
-    NormalizeGemm,
-)
+from compiler.frontend.canonicalize.normalize import NormalizeAxes, NormalizeConv, NormalizeGemm
 from compiler.frontend.canonicalize.skip_masked import SkipMasked
 from compiler.frontend.canonicalize.split_axes import KeepAxesApart
 from compiler.frontend.importer import Load

@@ -166,8 +166,8 @@ def _turns_apart(nodes: Sequence[Node], prices: EngineCycles, most: int) -> list
     """`nodes` with up to `most` turns of each loop that loads constants alone as steps."""
     found: list[Node] = []
     for node in nodes:
-        tiles = isinstance(node, SegmentedLoop) and not prices.estimated(node)
-        if tiles and 0 < _load_turns(node, prices.arch) <= most:
+        of_layer = isinstance(node, SegmentedLoop) and not prices.estimated(node)
+        if of_layer and 0 < _load_turns(node, prices.arch) <= most:
             found += _turns_of(node, prices.arch)
         else:
             found.append(node)

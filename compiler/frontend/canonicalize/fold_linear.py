@@ -236,11 +236,9 @@ class FoldPad(GraphPass, Omittable):
         if not (windows and explicit) and not is_op(node, "QConv", domain=ARCHGEN):
             return False
         pad = required(node, 0).producer()
-        if (
-            pad is None
-            or not is_op(pad, "Pad")
-            or pad.attributes.get_string("mode", "constant") != "constant"
-        ):
+        if pad is None or not is_op(pad, "Pad"):
+            return False
+        if pad.attributes.get_string("mode", "constant") != "constant":
             return False
         spatial = _spatial_pads(pad)
         if spatial is None or not _legal(node, pad, spatial):
@@ -275,9 +273,8 @@ def _legal(node: ir.Node, pad: ir.Node, pads: list[int]) -> bool:
         return value == node.attributes.get_int("x_zero", 0)
     own = ints_attr(node, "pads") or []
     if is_op(node, "AveragePool"):
-        return value == 0 and (
-            bool(node.attributes.get_int("count_include_pad", 0)) or not any(own)
-        )
+        counted = bool(node.attributes.get_int("count_include_pad", 0))
+        return value == 0 and (counted or not any(own))
     if not is_op(node, "MaxPool"):
         return value == 0
     dtype = required(pad, 0).dtype
