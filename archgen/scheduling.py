@@ -18,6 +18,7 @@ from archgen.schema.json_schema import View
 from archgen.schema.tree import guess, listed
 from compiler import api
 from compiler.api import pass_name
+from simmodel.errors import SeveralMistakes
 
 # Any option of any compiler pass by its dotted name: `keep.share`, `fold_constants.limit`.
 
@@ -149,15 +150,8 @@ def _replace_field(holder: Any, path: list[str], value: Scalar) -> Any:
     return replace(holder, **{name: made})
 
 
-class OptionError(ValueError):
+class OptionError(SeveralMistakes):
     """Choices that are none; `mistakes` holds all of them."""
-
-    def __init__(self, mistakes: Iterable[str]) -> None:
-        self.mistakes = list(mistakes)
-        super().__init__("\n".join(self.mistakes))
-
-    def __reduce__(self) -> tuple[type[OptionError], tuple[list[str]]]:
-        return OptionError, (self.mistakes,)
 
 
 @dataclass(frozen=True)
