@@ -29,9 +29,10 @@ from archgen.process.internal_errors import error_context, exception_chain
 from compiler import api
 from compiler.api import CompilerError
 from simmodel.arch.base import Registry
+from simmodel.errors import UserError
 
 
-class ExtensionError(Exception):
+class ExtensionError(UserError):
     """A file that is no extension, or not the one that was meant."""
 
 

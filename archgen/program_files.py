@@ -28,6 +28,7 @@ from simmodel.arch.dtype import NAMES, NUMPY, Array
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
+from simmodel.errors import UserError
 from simmodel.isa.region import Register
 from simmodel.program.assembly import ParseError, constant_data, parse_program, print_program
 from simmodel.program.loadable import MAGIC, Loadable, LoadableError, from_bytes, to_bytes, write_to
@@ -38,7 +39,7 @@ from simmodel.verify import VerifyError, verify
 # Assembly in files: the text, and beside it an .npz with its constants, which the text names.
 
 
-class AssemblyError(ValueError):
+class AssemblyError(UserError, ValueError):
     """A file that is no assembly, or whose constants are missing or others."""
 
 
@@ -157,11 +158,11 @@ class Loaded:
     """Where inputs and outputs lie, as the file says."""
 
 
-class NotThisMachine(ValueError):
+class NotThisMachine(UserError, ValueError):
     """A loadable is for another machine; the message has the fields that differ."""
 
 
-class WrongInputs(ValueError):
+class WrongInputs(UserError, ValueError):
     """Inputs that do not match those of a loadable, one line for each that does not."""
 
 

@@ -7,15 +7,18 @@ them as it compares machines: a row for each, and columns that say which.
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from itertools import product
-from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, get_type_hints
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from archgen.schema.json_schema import View
 from archgen.schema.tree import guess, listed
 from compiler import api
-from compiler.api import Within, pass_name
+from compiler.api import pass_name
+from simmodel.errors import SeveralMistakes
 
 # Any option of any compiler pass by its dotted name: `keep.share`, `fold_constants.limit`.
 
@@ -23,6 +26,7 @@ Scalar = str | int | float | bool | None
 Settings = tuple[tuple[str, Scalar], ...]
 """Dotted option -> value, sorted."""
 
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 _SIMPLE = (bool, int, float, str, type(None))
 
 
@@ -41,7 +45,16 @@ class PassOptionField:
     @property
     def takes(self) -> str:
         """What it may be, in words."""
-        return _type_description(self.wanted)
+        view = View(TypeAdapter(self.wanted).json_schema())
+        return view.expected(view.root)
+
+    def fits(self, value: object) -> bool:
+        """Whether it may be `value`, which is of its type and not just like it."""
+        try:
+            TypeAdapter(self.wanted, config=_STRICT).validate_python(value)
+        except ValidationError:
+            return False
+        return True
 
 
 def options(stages: api.Stages) -> dict[str, PassOptionField]:
@@ -101,7 +114,7 @@ def wrong(settings: Mapping[str, object], stages: api.Stages) -> list[str]:
         if name not in known:
             hint = guess(name, known) or "; `archgen explain passes` lists them"
             found.append(f"pass option {name!r}: no such option{hint}")
-        elif not _fits(value, known[name].wanted):
+        elif not known[name].fits(value):
             found.append(f"pass option {name!r}: expected {known[name].takes}, got {value!r}")
     return found
 
@@ -137,45 +150,8 @@ def _replace_field(holder: Any, path: list[str], value: Scalar) -> Any:
     return replace(holder, **{name: made})
 
 
-def _fits(value: object, wanted: Any) -> bool:
-    if get_origin(wanted) is Annotated:
-        kind, *ranges = get_args(wanted)
-        found: Any = value
-        return _fits(value, kind) and all(r.holds(found) for r in ranges if isinstance(r, Within))
-    if get_origin(wanted) is Literal:
-        return value in get_args(wanted)
-    if get_origin(wanted) in (Union, types.UnionType):
-        return any(_fits(value, option) for option in get_args(wanted))
-    if isinstance(value, bool):
-        return wanted is bool
-    if wanted is float:
-        return isinstance(value, int | float)
-    return isinstance(wanted, type) and isinstance(value, wanted)
-
-
-def _type_description(wanted: Any) -> str:
-    if get_origin(wanted) is Annotated:
-        kind, *ranges = get_args(wanted)
-        return " ".join(
-            [_type_description(kind), *(str(r) for r in ranges if isinstance(r, Within))]
-        )
-    if get_origin(wanted) is Literal:
-        return " or ".join(repr(word) for word in get_args(wanted))
-    if get_origin(wanted) in (Union, types.UnionType):
-        return " or ".join(_type_description(option) for option in get_args(wanted))
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-    return words.get(wanted, "null" if wanted is type(None) else str(wanted))
-
-
-class OptionError(ValueError):
+class OptionError(SeveralMistakes):
     """Choices that are none; `mistakes` holds all of them."""
-
-    def __init__(self, mistakes: Iterable[str]) -> None:
-        self.mistakes = list(mistakes)
-        super().__init__("\n".join(self.mistakes))
-
-    def __reduce__(self) -> tuple[type[OptionError], tuple[list[str]]]:
-        return OptionError, (self.mistakes,)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # A network for a machine, and how it is scheduled.
     )
     from compiler.numerics.memo import Memo
     from compiler.options import EFFORTS, HALOS, OBJECTIVES, Stages, stages_of
-    from compiler.passes import Within
     from compiler.pipeline import compile_model, following_lengths, prepared
     from compiler.schedule.fusion.optimal import STRATEGIES
     from compiler.search.back_to_back import BackToBack, back_to_back

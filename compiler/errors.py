@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from types import MappingProxyType
 
+from simmodel.errors import UserError
+
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB")
 
 
-class CompilerError(Exception):
+class CompilerError(UserError):
     """The compiler refuses; the message says what, where and why."""
 
 

@@ -36,7 +36,7 @@ from compiler.frontend.quantization.integer_operators import IntegerOperators
 from compiler.frontend.quantization.move_quantize import HoistQuantize, SinkDequantize
 from compiler.lowering.lower import Lower
 from compiler.memory.on_chip import PlaceBuffers
-from compiler.passes import Amount, Factor, Pass, Share, Within
+from compiler.passes import Amount, Factor, Pass, Share, within
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.batch import ChooseInstances
 from compiler.schedule.fusion.fuse_tails import FuseTails
@@ -87,7 +87,7 @@ class JudgeGroups:
     """Of all programs that are run, together: when there have been as many, no more follow."""
     worth: Share = 0.02
     """Share of the whole run that a group could save at most, for its schedules to be tried."""
-    patience: Annotated[float, Within(1)] = 2.0
+    patience: Annotated[float, within(1)] = 2.0
     """Times the cycles of the first program that one with less memory may take, where least memory
     is sought."""
 

@@ -8,7 +8,6 @@ an `onnx_ir.Model` in place and return it, later ones may return a new value.
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -17,35 +16,25 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from pydantic import Field
+
 from compiler.errors import CompilerError
 
 # What an option of a pass may be: its type, and the range that is written into it.
 
 
-@dataclass(frozen=True)
-class Within:
-    """Numbers from `low` to `high`, both included; infinity and what is no number are in none."""
-
-    low: float
-    high: float = math.inf
-
-    def holds(self, value: float) -> bool:
-        """Whether `value` is one of them."""
-        return self.low <= value <= self.high and math.isfinite(value)
-
-    def __str__(self) -> str:
-        if math.isinf(self.high):
-            return f"of at least {self.low:g}"
-        return f"from {self.low:g} to {self.high:g}"
+def within(low: float, high: float | None = None) -> Any:
+    """Numbers from `low` to `high`, both included, as pydantic checks and describes them."""
+    return Field(ge=low, le=high)
 
 
-Amount = Annotated[int, Within(0)]
+Amount = Annotated[int, within(0)]
 """How many there may be; 0: none."""
-Count = Annotated[int, Within(1)]
+Count = Annotated[int, within(1)]
 """How many there are, at least one."""
-Share = Annotated[float, Within(0, 1)]
+Share = Annotated[float, within(0, 1)]
 """A part of a whole."""
-Factor = Annotated[float, Within(0)]
+Factor = Annotated[float, within(0)]
 """A weight, or what something is multiplied by."""
 
 

@@ -1,8 +1,10 @@
-"""Errors of programs, when they are verified and when they run."""
+"""Errors of programs, when they are verified and when they run, and of what users give."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 SHOWN = 20
 """Most findings listed in an error."""
@@ -40,6 +42,21 @@ class VerifyError(ValueError):
         tail = f"\n... and {more} more" if more > 0 else ""
         rules = "a rule" if len(findings) == 1 else f"{len(findings)} rules"
         super().__init__(f"program {name!r} breaks {rules}:\n{shown}{tail}")
+
+
+class UserError(Exception):
+    """What a user gave is wrong, rather than something of archgen's own."""
+
+
+class SeveralMistakes(UserError, ValueError):
+    """The same in one respect or several; `mistakes` holds all of them."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = list(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[list[str]]]:
+        return type(self), (self.mistakes,)
 
 
 class Deadlock(Exception):

@@ -16,6 +16,7 @@ from importlib import import_module
 import click
 
 from archgen.process.start import collect_rarely, configure_messages, single_threaded
+from simmodel.errors import UserError
 
 VERBS = {
     "check": ("machines", "check architecture files, print peaks"),
@@ -36,21 +37,6 @@ VERBS = {
     "schema": ("machines", "JSON Schema of architecture files"),
 }
 """Name of each verb -> its module in `archgen.cli`, and its line in the overview."""
-
-USER_ERRORS = {
-    "archgen.models.errors": ("ModelError",),
-    "archgen.schema.tree": ("ArchError",),
-    "archgen.extensions": ("ExtensionError",),
-    "archgen.program_files": ("AssemblyError", "NotThisMachine", "WrongInputs"),
-    "simmodel.program.loadable": ("LoadableError",),
-    "simmodel.program.relocation": ("PlaceError",),
-    "archgen.studies.store": ("StoreError",),
-    "archgen.studies.workers": ("WorkersGone",),
-    "archgen.scheduling": ("OptionError",),
-    "archgen.studies.design": ("StudyError",),
-    "compiler.api": ("CompilerError", "TreeError"),
-}
-"""Exceptions about what the user gave; looked up only in modules that a verb has imported."""
 
 
 class Verbs(click.Group):
@@ -122,10 +108,5 @@ def report_error(mistake: Exception) -> int:
 
 def is_user_error(mistake: Exception) -> bool:
     """Whether `mistake` is about what the user gave rather than about archgen."""
-    if isinstance(mistake, OSError) and mistake.errno == errno.ENOSPC:
-        return True
-    for module, names in USER_ERRORS.items():
-        loaded = sys.modules.get(module)
-        if loaded and any(isinstance(mistake, getattr(loaded, name)) for name in names):
-            return True
-    return False
+    full = isinstance(mistake, OSError) and mistake.errno == errno.ENOSPC
+    return full or isinstance(mistake, UserError)

@@ -127,7 +127,7 @@ def _fields(view: View, schema: Schema) -> Iterator[tuple[str, str, str]]:
     for key, node in schema.get("properties", {}).items():
         inner = node if "examples" in node else view.resolved(node)
         own = inner.get("description", "") if inner.get("type") != "object" else ""
-        takes = view.expected(inner).removesuffix(" or another value")
+        takes = view.expected(inner).removesuffix(" or null")
         default = _default(node.get("default"), inner.get("examples", [""])[0])
         if key in schema.get("required", ()):
             takes += "; required"

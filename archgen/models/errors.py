@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import shlex
 
+from simmodel.errors import UserError
 
-class ModelError(Exception):
+
+class ModelError(UserError):
     """A model that cannot be opened, bound or run, and what the user can do about it;
     `mistakes` holds each thing that is wrong by itself."""
 

@@ -123,9 +123,13 @@ class View:
             return f"{some} of {listed(self.words(node))}" if self.words(node) else some
         if kind == "string" and "pattern" in node:
             return "a word of letters, digits, '.', '_' and '-' that starts with a letter or digit"
-        return {"object": "a mapping", "boolean": "true or false", "string": "text"}.get(
-            str(kind), "another value"
-        )
+        plain = {
+            "object": "a mapping",
+            "boolean": "true or false",
+            "string": "text",
+            "null": "null",
+        }
+        return plain.get(str(kind), "another value")
 
 
 def _number_description(node: Schema, noun: str) -> str:

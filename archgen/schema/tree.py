@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from simmodel.errors import UserError
+
 # A mistake in a file, with its place, and the error that carries all of them.
 
 Given = TypeVar("Given")
@@ -51,7 +53,7 @@ class Mistake:
         return ": ".join(part for part in (str(self.at), self.path, self.message) if part)
 
 
-class ArchError(ValueError):
+class ArchError(UserError, ValueError):
     """Architecture files that cannot be used; `mistakes` is sorted by file, line and column."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:

@@ -30,6 +30,7 @@ from archgen.schema.tree import attempted, guess, in_order, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
 from simmodel.arch.record import Arch
+from simmodel.errors import SeveralMistakes
 
 Pattern = Mapping[str, Any]
 """Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
@@ -41,15 +42,8 @@ _KEYED = ("model", "batch", "dtype", "ranges", "verify", "host", "network", "exe
 """Fields of a point that its key has as they are."""
 
 
-class StudyError(ValueError):
+class StudyError(SeveralMistakes):
     """A study that cannot start; `mistakes` holds everything that is wrong with its inputs."""
-
-    def __init__(self, mistakes: Iterable[str]) -> None:
-        self.mistakes = list(mistakes)
-        super().__init__("\n".join(self.mistakes))
-
-    def __reduce__(self) -> tuple[type[StudyError], tuple[list[str]]]:
-        return StudyError, (self.mistakes,)
 
 
 @dataclass(frozen=True)

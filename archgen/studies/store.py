@@ -17,13 +17,14 @@ from pathlib import Path
 from archgen.outcomes.frame import layers_frame, table_bytes
 from archgen.outcomes.points import Outcome, Point
 from archgen.process import files
+from simmodel.errors import UserError
 
 _FORMAT = 5
 TRACE = "trace"
 """The table of an outcome that is a file for a viewer."""
 
 
-class StoreError(Exception):
+class StoreError(UserError):
     """Results that cannot be written: the disk is full, or was taken away."""
 
 

@@ -33,6 +33,7 @@ from archgen.studies.run import EstimateBench, Estimator, Workbench, failure
 from archgen.studies.store import Store
 from archgen.toolchain import Toolchain
 from simmodel.arch.units import show_bytes
+from simmodel.errors import UserError
 
 _FULL = 0.5
 """Share of its memory that a worker may keep between points; one that has more is replaced."""
@@ -75,7 +76,7 @@ class WorkerDied(Exception):
     """The process that worked on a point is gone; what it was at, where that is known."""
 
 
-class WorkersGone(Exception):
+class WorkersGone(UserError):
     """Nobody is left who could run points."""
 
 

@@ -56,7 +56,7 @@ from compiler.codegen.nodes import (
 )
 from compiler.cost.multicast import EARLY, MulticastRoute, find_multicast_route
 from compiler.cost.overlap import far_rate
-from compiler.passes import Omittable, Share, Within
+from compiler.passes import Omittable, Share, within
 from compiler.schedule.residency.buffer import GRAIN
 from simmodel.arch.record import Arch
 from simmodel.isa import Await, Claim, Copy, Indirect, Instruction, Item, Sync
@@ -85,7 +85,7 @@ class ShareLoads(Omittable):
         core 0: half of w, to both        core 1: the other half, to both
     """
 
-    gain: Annotated[float, Within(1)] = 1.5
+    gain: Annotated[float, within(1)] = 1.5
     """A load is shared where that is so many times as quick: cores that wait for each other lose
     some of it."""
     room: Share = 0.25

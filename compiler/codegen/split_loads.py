@@ -31,7 +31,7 @@ from compiler.codegen.nodes import (
     touched,
 )
 from compiler.cost.overlap import startup_bytes, sustained_rate
-from compiler.passes import Omittable, Within
+from compiler.passes import Omittable, within
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.isa import Await, Copy, Item
@@ -55,9 +55,9 @@ class SplitLoads(Omittable):
     of a tile: a loop is left by all of its slots at once, its turns one by one (`turns`).
     """
 
-    least: Annotated[int, Within(1)] = 16
+    least: Annotated[int, within(1)] = 16
     """A piece moves so many times as long as its start-up and latency take."""
-    turns: Annotated[int, Within(0, 64)] = 0
+    turns: Annotated[int, within(0, 64)] = 0
     """Turns at most of loops that load constants tile by tile whose turns become steps of their
     own, in groups without tile loops; from effort 1 on a program with 32 is tried."""
 

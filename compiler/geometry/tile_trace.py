@@ -25,6 +25,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import OuterLoop
 from compiler.tensor_ir.bounds import Box, TileWindow, clipped, empty, union, volume
+from simmodel.arch.base import Latest
 from simmodel.isa.region import cached_property
 
 FEW = 4
@@ -290,16 +291,15 @@ class TraceCache:
         self.window, self.column = cache(clipped), cache(TileBoxes)
         self.union, self.on_chip = cache(self._union), cache(self._on_chip)
         self.same = cache(lambda window, count: TileWindows.of([window] * count))
-        self._layers: dict[int, tuple[Layer, Callable[..., LayerTiles]]] = {}
-        """By the identity of a layer, which is kept so that it stays its own."""
+        self._layer = Latest[Layer, Callable[..., LayerTiles]](
+            lambda own: cache(partial(self._layer_tiles, own, cache(partial(layer_needs, own)))),
+            None,
+        )
 
     def layer(self, layer: Layer, want: TileBoxes, whole: bool, kept: bool) -> LayerTiles:
         """What a layer does for tiles that `want` boxes of its result, of which those before may
         have left some: there is room for the `whole` result, or an overlap is `kept`."""
-        if id(layer) not in self._layers:
-            needs = cache(partial(layer_needs, layer))
-            self._layers[id(layer)] = layer, cache(partial(self._layer_tiles, layer, needs))
-        return self._layers[id(layer)][1](want, whole, kept)
+        return self._layer(layer)(want, whole, kept)
 
     def _layer_tiles(
         self, layer: Layer, needs: Callable[[Box], Mapping[str, Box]], want: TileBoxes,

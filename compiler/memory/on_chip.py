@@ -26,7 +26,7 @@ from compiler.memory.bank_assignment import BankedMemory, separate, traffic
 from compiler.memory.packing import pack
 from compiler.memory.prefetch_addresses import LAYERS, LoadPacing, prefetched
 from compiler.memory.steady_state import phases
-from compiler.passes import ContractBroken, Within, ensured
+from compiler.passes import ContractBroken, ensured, within
 from compiler.plan.make_plan import Plan, too_large
 from compiler.schedule.residency.buffer import (
     GRAIN,
@@ -177,7 +177,7 @@ class PlaceBuffers:
     """Keep slots in different banks where the memory is blocked and large enough."""
     ahead: bool = True
     """Keep room for what is loaded ahead."""
-    effort: Annotated[int, Within(0, 3)] = 1
+    effort: Annotated[int, within(0, 3)] = 1
     """Of the search for a packing where greedy placement finds none; each level takes ten times as
     long, and 0 does not search."""
     conflicts: Literal["aware", "blind"] = "aware"

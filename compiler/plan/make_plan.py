@@ -25,7 +25,7 @@ from compiler.cost.multicast import EARLY
 from compiler.errors import DoesNotFit
 from compiler.geometry.boxes import Key, Range, Region, keys_of, needs
 from compiler.geometry.tile_trace import TileTrace, TraceCache, largest, trace_parts
-from compiler.passes import Count, Within
+from compiler.passes import Count, within
 from compiler.schedule.residency.buffer import (
     BufferList,
     GroupBufferMaker,
@@ -429,7 +429,7 @@ class MakePlan:
         load w (1 level), load x (2 levels), conv on matrix, load r, add on vector, store y
     """
 
-    slots: Annotated[int, Within(1, 16)] = DOUBLE
+    slots: Annotated[int, within(1, 16)] = DOUBLE
     """Slots of streamed buffers."""
     attempts: Count = 6
     """Schedules of a group that are planned and placed before it is given up."""

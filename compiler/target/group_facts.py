@@ -184,21 +184,16 @@ class Facts:
     """Groups on one machine."""
 
     arch: Arch
-    layers: dict[int, LayerFacts] = field(default_factory=dict)
     passings: dict[tuple[object, ...], Passing] = field(default_factory=dict)
     """By name, whether the group produces and stores it, and the identities of its users there,
-    which `layers` keeps alive."""
+    which `layer` keeps alive."""
 
     def __post_init__(self) -> None:
         self._of_group = Latest[Group, dict[str, Passing]](lambda _: {})
-
-    def layer(self, layer: Layer) -> LayerFacts:
-        found = self.layers.get(id(layer))
-        if found is None:
-            found = self.layers[id(layer)] = LayerFacts(
-                layer, self.arch.with_array(layer.binding.array)
-            )
-        return found
+        arch = self.arch
+        self.layer = Latest[Layer, LayerFacts](
+            lambda layer: LayerFacts(layer, arch.with_array(layer.binding.array)), None
+        )
 
     def passing(self, group: Group, name: str) -> Passing:
         """Layout of `name` between layers of `group`; Unholdable if its readers disagree."""

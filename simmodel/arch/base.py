@@ -161,10 +161,10 @@ Answer = TypeVar("Answer")
 
 
 class Latest(Generic[Asked, Answer]):
-    """What `find` says of things: the `most` latest, which are known by identity, are not looked
-    at again. A search asks several questions of one before it turns to the next."""
+    """What `find` says of things: the `most` latest (None: all), which are known by identity, are
+    not looked at again. A search asks several questions of one before it turns to the next."""
 
-    def __init__(self, find: Callable[[Asked], Answer], most: int = 8) -> None:
+    def __init__(self, find: Callable[[Asked], Answer], most: int | None = 8) -> None:
         self._find, self._most = find, most
         self._known: dict[int, tuple[Asked, Answer]] = {}
 
@@ -172,7 +172,7 @@ class Latest(Generic[Asked, Answer]):
         found = self._known.get(id(asked))
         if found is None:
             found = asked, self._find(asked)
-            if len(self._known) >= self._most:
+            if self._most is not None and len(self._known) >= self._most:
                 del self._known[next(iter(self._known))]
             self._known[id(asked)] = found
         return found[1]

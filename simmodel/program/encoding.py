@@ -15,13 +15,13 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simmodel.arch.base import Latest
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.memories import ROLES
 from simmodel.arch.record import INSTRUCTION_BYTES, Arch
@@ -102,6 +102,8 @@ class Format:
         late = {"added": int(adds), "middle.count": 2 * adds}
         self._widths = {**packing.widths, **late, **WIDTHS, **packing.widths}
         self._known: dict[str, int] = {}
+        self.typical: dict[tuple[str, int], int] = {}
+        """What `typical_bytes` has said, by form and rank."""
         others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
         free = (number for number in count() if number not in packing.opcodes.values())
         opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
@@ -206,24 +208,15 @@ def _mnemonic(command: Command) -> str:
     return command.MNEMONIC if isinstance(command, Instruction) else type(command).__name__.lower()
 
 
-@dataclasses.dataclass(frozen=True)
-class _ById:
-    """A machine, compared by identity."""
-
-    number: int
-    arch: Arch = dataclasses.field(compare=False)
-
-
 def _format(arch: Arch) -> Format | None:
     """Encoding of commands on a machine; None: all have one size."""
     if arch.encoding is None or arch.front_end.instruction_bytes is not None:
         return None
-    return _cached_format(_ById(id(arch), arch))
+    return format_of(arch)
 
 
-@lru_cache(maxsize=4)
-def _cached_format(machine: _ById) -> Format:
-    return Format(machine.arch, machine.arch.encoding or Packing())
+format_of = Latest[Arch, Format](lambda arch: Format(arch, arch.encoding or Packing()), 4)
+"""The format that a machine states, else the derived one."""
 
 
 def fetched(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[int]:
@@ -260,11 +253,13 @@ def typical_bytes(arch: Arch, form: str, rank: int) -> int:
     words have a fixed size."""
     if _format(arch) is None:
         return arch.front_end.instruction_bytes or INSTRUCTION_BYTES
-    return _typical(_ById(id(arch), arch), form, rank)
+    known = format_of(arch).typical
+    if (form, rank) not in known:
+        known[form, rank] = _typical(arch, form, rank)
+    return known[form, rank]
 
 
-@lru_cache(maxsize=1 << 10)
-def _typical(machine: _ById, form: str, rank: int) -> int:
+def _typical(arch: Arch, form: str, rank: int) -> int:
     cls: Any = forms()[form].kind
     operand = Operand("local", Address(0), (1,) * rank, (1,) * rank, "int8")
     given: dict[str, Any] = {
@@ -273,7 +268,7 @@ def _typical(machine: _ById, form: str, rank: int) -> int:
         for kind in [fields_of(cls)[field.name]]
         if field.default is field.default_factory is dataclasses.MISSING
     }
-    return _cached_format(machine).size(cls(**given))
+    return format_of(arch).size(cls(**given))
 
 
 _OPERAND = ValueType(Code.RECORD, (), Operand)
@@ -286,7 +281,7 @@ def codes(arch: Arch) -> dict[str, dict[str, int]]:
     Fields are `opcode`, `engine`, `*.memory`, `*.dtype`, `function`, and those numbered by the
     section `encoding`; a path belongs to the first matching pattern.
     """
-    tables = _cached_format(_ById(id(arch), arch)).tables
+    tables = format_of(arch).tables
     return {
         field: dict(sorted(table.items(), key=lambda entry: entry[1]))
         for field, table in tables.items()
@@ -312,7 +307,7 @@ def control_words(
     Raises:
         EncodingError: fields that do not hold what the program needs.
     """
-    own, names, wrong = _cached_format(_ById(id(arch), arch)), dict[str, int](), Misfits()
+    own, names, wrong = format_of(arch), dict[str, int](), Misfits()
     found = [
         [(command, own.bytes(command, names, wrong)) for command in commands(stream)]
         for stream in program.cores

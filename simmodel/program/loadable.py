@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
 from simmodel.arch.dtype import NAMES, NUMPY
+from simmodel.errors import UserError
 from simmodel.program.assembly import ParseError, constant_data, parse_program, print_program
 from simmodel.program.program import Program
 from simmodel.program.relocation import PortBytes
@@ -39,7 +40,7 @@ _RANK, _LARGEST = 32, 2**48
 """Most dimensions of an array, and the limit of each extent."""
 
 
-class LoadableError(ValueError):
+class LoadableError(UserError, ValueError):
     """Bytes that are no valid loadable, or a program that cannot be stored in one; with the
     reason."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from simmodel.errors import UserError
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Operand
 from simmodel.program.program import Program
@@ -24,7 +25,7 @@ Span = tuple[int, int]
 """First byte, and one past the last."""
 
 
-class PlaceError(ValueError):
+class PlaceError(UserError, ValueError):
     """Ports that cannot be placed as asked; a line for each reason."""
 
 

@@ -25,7 +25,7 @@ from compiler.codegen.issue_order.units import (
     remote_waits_of,
     users_of,
 )
-from compiler.passes import Omittable, Within
+from compiler.passes import Omittable, within
 from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop, Sync
 from simmodel.isa.region import Register, replace
@@ -41,7 +41,7 @@ class OrderInstructions(Omittable):
         for t: load t; product t        load 0; for t: load t + 1, product t; product n
     """
 
-    distance: Annotated[int, Within(0, 8)] = 2
+    distance: Annotated[int, within(0, 8)] = 2
     """Most iterations that one instruction of a loop is issued ahead of another."""
     turns: bool = False
     """Whether one engine of a core works at a time, which takes fewest tokens."""

@@ -41,6 +41,7 @@ from compiler.decisions.text.tree import (
     Tree,
 )
 from compiler.tensor_ir.text import LineTokens, spelled
+from simmodel.errors import SeveralMistakes
 from simmodel.program.assembly_reader import AssemblyLine, ParseError
 
 Remarked = Home | ScheduleStep | StepLayer | BufferAddress
@@ -51,16 +52,9 @@ _COLUMN = 44
 """Where remarks begin, if the line leaves them room."""
 
 
-class TreeError(ValueError):
+class TreeError(SeveralMistakes):
     """A text that is no tree, or not one of this network and machine; `mistakes` has all, each with
     its line."""
-
-    def __init__(self, mistakes: Iterable[str]) -> None:
-        self.mistakes = list(mistakes)
-        super().__init__("\n".join(self.mistakes))
-
-    def __reduce__(self) -> tuple[type[TreeError], tuple[list[str]]]:
-        return TreeError, (self.mistakes,)
 
 
 def print_tree(tree: Tree, remarks: Mapping[Remarked, str] | None = None) -> str:

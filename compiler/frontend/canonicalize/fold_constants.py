@@ -33,13 +33,13 @@ from compiler.frontend.rewrite import (
     terms_of,
 )
 from compiler.frontend.shapes import schema_of
-from compiler.passes import Within
+from compiler.passes import within
 from simmodel.arch.element_types import EPSILON
 from simmodel.arch.lazy_array import AnyArray, LazyArray
 
 FOLD_LIMIT = 64 << 20
 """The usual limit: what a fold makes is no larger, in bytes, unless its inputs are as large."""
-Bytes = Annotated[int, Within(1 << 12)]
+Bytes = Annotated[int, within(1 << 12)]
 """Such a limit; shapes, and what they are computed from, have to be folded."""
 
 _EXACT_POINTWISE = frozenset(

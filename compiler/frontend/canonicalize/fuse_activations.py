@@ -26,7 +26,7 @@ from compiler.frontend.rewrite import (
     sole_consumer,
     static_shape,
 )
-from compiler.passes import Omittable, Within
+from compiler.passes import Omittable, within
 
 _ROUNDED = {ir.DataType.FLOAT16: 2.0**-10, ir.DataType.BFLOAT16: 2.0**-7}
 """By how much, relatively, products of two constants may be off that were rounded to a type."""
@@ -64,7 +64,7 @@ class FuseActivations(GraphPass, Omittable):
 
     backwards: ClassVar[bool] = True
 
-    tolerance: Annotated[float, Within(0, 1e-3)] = 1e-6
+    tolerance: Annotated[float, within(0, 1e-3)] = 1e-6
     """How far, relatively, a constant may be from the one in the definition; in a network of 16-bit
     floats also as far as rounding to them moves it."""
 

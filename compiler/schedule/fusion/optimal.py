@@ -14,7 +14,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Annotated
 
-from compiler.passes import Count, Within
+from compiler.passes import Count, within
 from compiler.schedule.fusion.dependence import members, union
 from compiler.schedule.fusion.greedy import Branch, BranchX, Line
 from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, Unfused
@@ -39,9 +39,9 @@ class Optimal(PartitionStrategy):
     patience: Count = 4
     """A stretch is given up after this many layers in a row with which it does not fit, or which
     are cheaper on their own."""
-    orders: Annotated[int, Within(1, 3)] = 2
+    orders: Annotated[int, within(1, 3)] = 2
     """Orders that are cut, at most 3: branch after branch, least live bytes, the model's own."""
-    rounds: Annotated[int, Within(0, 32)] = 2
+    rounds: Annotated[int, within(0, 32)] = 2
     """How often the result is cut anew, in an order in which its groups are neighbours in other
     ways."""
     merge: bool = True

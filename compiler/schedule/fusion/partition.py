@@ -204,19 +204,16 @@ class Outlines:
     program they do, to a price it is enough that they are there."""
     bare: bool = False
     """Whether nests lack these values all the same."""
-    _layers: dict[int, Outlined] = field(default_factory=dict)
-    """By identity of a layer, which is kept so that its identity stays its own."""
-    _wired: dict[int, tuple[Sequence[Layer], Outline, Mapping[str, int], Mapping[str, int]]] = (
-        field(default_factory=dict)
-    )
-    """The same of the layers of the latest groups, which stay when something else of one changes:
-    those, then what `_wires` says."""
     _firsts: dict[Outline, Outlined] = field(default_factory=dict)
     _numbers: dict[Outline, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.numbered = Latest(self._numbered, _WIRED)
         """Number of all groups that have the same schedules as one, and its tensors."""
+        self.layer = Latest(self._outlined, None)
+        """What is known of one layer."""
+        self._wired = Latest(self._wires, _WIRED)
+        """Of the layers of the latest groups, which stay when something else of one changes."""
 
     def of(self, group: Group) -> int:
         """Number of all groups that have the same schedules as `group`."""
@@ -229,12 +226,7 @@ class Outlines:
     def with_names(self, group: Group) -> tuple[Outline, tuple[str, ...], tuple[str, ...]]:
         """What all groups have in common that have the same schedules as `group`, and the tensors
         and the buffers to which its numbers belong."""
-        found = self._wired.get(id(group.layers))
-        if found is None:
-            if len(self._wired) >= _WIRED:
-                del self._wired[next(iter(self._wired))]
-            found = self._wired[id(group.layers)] = group.layers, *self._wires(group.layers)
-        _, layers, names, buffers = found
+        layers, names, buffers = self._wired(group.layers)
         results = tuple(names[name] for name in group.results)
         rows = ((names.get(name, -1), row) for name, row in group.residency.items())
         reserved = tuple(sorted(group.reserved.items()))
@@ -263,13 +255,6 @@ class Outlines:
             ]
             found.append((outlined.number, *wires))
         return tuple(found), names, buffers
-
-    def layer(self, layer: Layer) -> Outlined:
-        """What is known of one layer."""
-        found = self._layers.get(id(layer))
-        if found is None:
-            found = self._layers[id(layer)] = self._outlined(layer)
-        return found
 
     def _outlined(self, layer: Layer) -> Outlined:
         order: dict[str, int] = {}
