@@ -463,6 +463,7 @@ def emit_program(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) 
     code = place_off_chip(schedule, ctx, inferences)
     for step in code.emit_steps(ctx.stages.share, partial(multicast, ctx=ctx)):
         code.append(hand_over(step, ctx))
+    code.drop_idle_arrivals()
     code = fill_shared(split_loads(code, ctx), ctx)
     return order_instructions(synchronize(code, ctx), ctx)
 
