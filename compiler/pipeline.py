@@ -47,6 +47,7 @@ from compiler.options import Stages
 from compiler.passes import Pass, run_passes
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.table import added, cheaper_stretches
+from compiler.schedule.tiling.choose_tiles import HIDDEN
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.symbolic.infer_from_samples import SymbolicModel, for_lengths
@@ -263,6 +264,10 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     graph, parts = network.graph, network.parts
     if ctx.options.tree is not None:
         return follow(ctx.options.tree, network, replace(ctx, decisions=None))
+    costs, tile = ctx.costs, ctx.stages.tile
+    sought = tile.hidden is None and tile.objective == "latency"
+    if sought and costs.cores_keep_up(graph, parts, costs.cores):
+        ctx = ctx.with_stages(replace(ctx.stages, tile=replace(tile, hidden=HIDDEN)))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
@@ -384,7 +389,7 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
                 break
         if stages.tile.objective == "latency" and best and least <= after:
             break
-    if costs.one_core_keeps_up(network.graph, network.parts):
+    if costs.cores > 1 and costs.cores_keep_up(network.graph, network.parts, 1):
         one_core = replace(stages, tile=replace(stages.tile, cores=1))
         weigh(partition(network, ctx.with_stages(one_core)))
     if stages.partition.alone and stages.keep.enabled and costs.cores > 1:
@@ -463,6 +468,7 @@ def emit_program(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) 
     code = place_off_chip(schedule, ctx, inferences)
     for step in code.emit_steps(ctx.stages.share, partial(multicast, ctx=ctx)):
         code.append(hand_over(step, ctx))
+    code.drop_idle_arrivals()
     code = fill_shared(split_loads(code, ctx), ctx)
     return order_instructions(synchronize(code, ctx), ctx)
 

@@ -439,6 +439,17 @@ class ProgramCode(OffChip):
             self.cores[core].append(EngineStep(engine, (arrive,), origin=origin))
             self.barriers[name] = self.barriers.get(name, 0) + 1
 
+    def drop_idle_arrivals(self) -> None:
+        """Leave out arrivals at barriers that nobody awaits: they are issued behind all that other
+        cores wait for before them, and so are the loads of their engine."""
+        items = (item for nodes in self.cores for leaf in _leaves(nodes) for item in leaf.items)
+        awaited = {item.barrier for item in items if isinstance(item, Await)}
+        idle = self.barriers.keys() - awaited
+        for nodes in self.cores:
+            nodes[:] = (node for node in nodes if _arrival(node) not in idle)
+        for name in idle:
+            del self.barriers[name]
+
     def _before(self, core: int, number: int, leaf: EngineStep) -> Iterator[int]:
         """Steps that must be over before `leaf` of step `number` touches memory, without those that
         its engine has awaited for the same buffer: a sequence is written by step after step."""
@@ -655,6 +666,12 @@ def _too_few(tokens: Mapping[str, int], where: str, bound: int, sharing: Sharing
         levers=(f"front_end.tokens of at least {demand}", "front_end.sync: interlock"),
         where=f"{where}: tokens of a core",
     )
+
+
+def _arrival(node: Node) -> str:
+    """The barrier at which a node does nothing but arrive; empty: it does something else."""
+    item = node.items[0] if isinstance(node, EngineStep) and len(node.items) == 1 else None
+    return item.barrier if isinstance(item, Arrive) else ""
 
 
 def _leaves(nodes: Sequence[Node]) -> Iterator[EngineStep]:

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.codegen.relocate import EmittedGroups
+from compiler.cost.overlap import copy_rate, path
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
 from compiler.plan.make_plan import Plan
@@ -89,11 +90,10 @@ class GroupCosts:
         """Those of groups that have so many cores at most."""
         return self.with_stages(replace(self.stages, tile=replace(self.stages.tile, cores=count)))
 
-    def one_core_keeps_up(self, graph: NestGraph, parts: Sequence[Layer | HostNode]) -> bool:
-        """Whether there are several cores, and one of them computes in less time than constants
-        take to arrive."""
-        if self.cores == 1:
-            return False
+    def cores_keep_up(
+        self, graph: NestGraph, parts: Sequence[Layer | HostNode], cores: int
+    ) -> bool:
+        """Whether so many cores compute in less time than constants take to arrive."""
         found = [part for part in parts if isinstance(part, Layer)]
         slots = self.search.slots
         numbers = [self.search.outlines.layer(layer).number for layer in found]
@@ -102,7 +102,10 @@ class GroupCosts:
         computing = sum(map(cycles.__getitem__, numbers))
         tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
         constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}
-        return computing < sum(constant.values()) / self.arch.far_rates[self.arch.constants]
+        arch, far = self.arch, self.arch.constants
+        engine = path(arch, far, arch.matrix.weights if arch.matrix.present else "local")
+        rate = min(arch.far_rates[far], self.cores * copy_rate(arch, engine, far))
+        return computing / cores < sum(constant.values()) / rate
 
     @property
     def staging(self) -> int:

@@ -49,6 +49,12 @@ class Estimate:
     rest: float = 0.0
     """Cycles at the end in which nothing is loaded any more."""
 
+    def visible(self, hidden: float) -> float:
+        """`total` without the part of `rest` that is taken to be `hidden` by loads of groups behind
+        this one, where it loads for longer than it computes."""
+        longest = self.memory >= max(self.matrix, self.vector)
+        return self.total - hidden * self.rest * longest
+
     @property
     def step(self) -> tuple[float, float, float]:
         """What counts where groups run one after another."""

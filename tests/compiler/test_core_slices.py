@@ -42,7 +42,7 @@ from compiler.schedule_ir.schedule import Estimate
 from compiler.tensor_ir.bounds import Box
 from simmodel.arch.record import Arch
 from simmodel.execute import execute
-from simmodel.isa import Copy, Instruction, Item, Loop, Sync
+from simmodel.isa import Await, Copy, Instruction, Item, Loop, Sync
 from simmodel.isa.region import Operand
 from simmodel.machine.run import simulate
 from simmodel.program.program import Program
@@ -158,6 +158,11 @@ def test_cores_pass_each_other_the_rows_that_they_need() -> None:
         assert trace.traffic["dram.write"] == ROWS * 16 * PIXEL
         # Cores with few tokens meet at barriers.
         assert ("room0_0" in made.program.barriers) == (tokens < 64)
+        # And at none that nobody waits for: loads behind one would be issued after these meetings.
+        waits = {
+            i.barrier for s in made.program.cores for i in instructions(s) if isinstance(i, Await)
+        }
+        assert waits == made.program.barriers.keys()
         # The first layer's products are those of its rows alone, none of them twice.
         assert trace.macs == 2 * ROWS * 16 * CHANNELS * CHANNELS * 9
         right(made.program, model, arch)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from machines import machine, machines
 from networks import Net
 
+from archgen.schema import load_arch
 from compiler.api import compile_model
 from compiler.codegen.nodes import segments
 from compiler.context import CompileOptions, Context
@@ -47,6 +48,7 @@ from compiler.target.product_tiles import TileSizes
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Nest
 from simmodel.arch.record import Arch
+from simmodel.machine.run import simulate
 
 
 def chain(count: int, side: int, channels: int) -> Group:
@@ -518,3 +520,24 @@ def test_no_price_is_below_its_floor(arch: Arch, data: st.DataObject) -> None:
     model: onnx.ModelProto = data.draw(blocks(dtype == "int8", most=3))
     with suppress(DoesNotFit, UnsupportedModel):
         compile_model(model, arch, CompileOptions(dtype=dtype, stages=_Floors()))
+
+
+def test_loads_are_larger_where_constants_take_longest_to_arrive() -> None:
+    """The next layer's loads hide what a larger last tile leaves to do; not where work is longer,
+    or other work than loads is."""
+    assert Estimate(100, 40, 10, 80, 0, rest=40).visible(0.25) == 90
+    assert Estimate(100, 90, 10, 80, 0, rest=40).visible(0.25) == 100
+    arch, stages = load_arch("neuroncore-v2-like"), Stages()
+    asked, cycles = dict[tuple[int, float | None], float | None](), list[int]()
+    for rows, hidden in ((1, None), (1, 0.0), (4096, None)):
+        net = Net()
+        x = net.input(1, rows, 1024)
+        for _ in range(4):
+            x = net.op("MatMul", x, net.weight(1024, 1024))
+        own = replace(stages, tile=replace(stages.tile, hidden=hidden))
+        made = compile_model(net.model(x), arch, CompileOptions(stages=own))
+        assert made.search is not None
+        asked[rows, hidden] = made.search.costs.stages.tile.hidden
+        cycles += [simulate(made.program, arch).cycles] if rows == 1 else []
+    assert asked == {(1, None): choose_tiles.HIDDEN, (1, 0.0): 0.0, (4096, None): None}
+    assert cycles[0] < 0.92 * cycles[1]

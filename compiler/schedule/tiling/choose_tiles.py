@@ -32,7 +32,7 @@ from compiler.geometry.cuts import (
     worth_cutting,
 )
 from compiler.geometry.tile_trace import TraceCache, Unwalkable
-from compiler.passes import Count, Factor
+from compiler.passes import Count, Factor, Share
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule.tiling.candidates import cheapest, choices
@@ -54,6 +54,8 @@ from simmodel.arch.record import Arch
 
 PRICED = 1 << 14
 """Candidates of groups whose prices are kept."""
+HIDDEN = 0.25
+"""`hidden` where it is used by default."""
 STAGED = 0.97
 """Part of the time that layers that are ahead may leave of what a group takes without."""
 MORE = range(1, 4)
@@ -106,6 +108,10 @@ class ChooseTiles:
     """Whether constants of groups without loops may be loaded as a whole."""
     held_up: Factor = 0.5
     """Weight of loads that hold up those of the next layer, where pieces are chosen."""
+    hidden: Share | None = None
+    """Share of what a group does behind its last load that does not count where its schedules are
+    compared; default 0.25 in networks whose constants take longer to arrive than it takes to
+    compute with them, where the next group loads meanwhile, else 0."""
     short_inputs: Factor = 0.05
     """In programs for a range of lengths: share by which a group may take longer at the upper edge,
     so that at shorter lengths all its cores have something to do."""
@@ -149,7 +155,7 @@ class GroupSearch:
     def asks(self) -> Hashable:
         """What decides, on one machine, what a group that is cut in some way takes."""
         tiles = self.tiles
-        return tiles.objective, tiles.whole, tiles.held_up, self.slots, self.way
+        return tiles.objective, tiles.whole, tiles.held_up, tiles.hidden, self.slots, self.way
 
     def trying(self, tiles: ChooseTiles) -> GroupSearch:
         """One that asks the same of other cuts, and shares what is known."""
@@ -162,7 +168,7 @@ class GroupSearch:
         """The cheapest schedule of one layer for which `planned` finds room; DoesNotFit with the
         smallest sum otherwise."""
         candidates, tries = (
-            sorted(self.candidates(group), key=self.weighed),
+            sorted(self.candidates(group), key=self._visible),
             self.tiles.breadth.tries,
         )
         refusal: DoesNotFit | None = None
@@ -235,7 +241,7 @@ class GroupSearch:
             for family in self._loops(group, parts):
                 found += self._fitting(pricer, parts, family)
             best = min(map(self.weighed, found), default=best)
-        found.sort(key=self.weighed)
+        found.sort(key=self._visible)
         # Prices may be those of a group that is alike, under its names.
         return [*self._in_stages(pricer, found[0].of(group)), *found] if found else []
 
@@ -269,6 +275,13 @@ class GroupSearch:
     def weighed(self, schedule: Schedule) -> float:
         """The score of a schedule among others of its group, with what it costs short inputs."""
         return self.score(schedule.estimate) * charge_of(schedule, self.tiles.short_inputs)
+
+    def _visible(self, schedule: Schedule) -> float:
+        """The same of a schedule whose neighbours are at work on what they have while it loads."""
+        if not self.tiles.hidden:
+            return self.weighed(schedule)
+        total = schedule.estimate.visible(self.tiles.hidden)
+        return self.weighed(replace(schedule, estimate=replace(schedule.estimate, total=total)))
 
     def below(self, group: Group, limit: float) -> Estimate | None:
         """Of the best schedule if its score is below `limit`, else None."""
@@ -314,7 +327,7 @@ class GroupSearch:
         shares = partial(self._shares_on, held_up=followed)
         return GroupPricer(
             group, self.arch, self.slots, shares, self.memory, self.facts, self.tiles.whole,
-            self.transfers, self.moves, self.way,
+            self.transfers, self.moves, self.way, self.tiles.hidden or 0.0,
         )  # fmt: skip
 
     def _shares_on(self, cores: Cores, held_up: float) -> MappingCache:
@@ -322,7 +335,7 @@ class GroupSearch:
         if (cores, held_up) not in self.shares:
             self.shares[cores, held_up] = MappingCache(
                 self.arch, self.slots, cores, held_up, self.outlines, shared=self.alike,
-                known=self.fronts,
+                known=self.fronts, hidden=self.tiles.hidden or 0.0,
             )  # fmt: skip
         return self.shares[cores, held_up]
 

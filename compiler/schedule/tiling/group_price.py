@@ -75,6 +75,8 @@ class GroupPricer:
     """The same for moves on chip: cycles by item size, sizes, room and order."""
     way: MulticastRoute | None = None
     """How loads reach several cores."""
+    hidden: float = 0.0
+    """Share of a group's rest that does not count where its schedules are compared."""
 
     def __post_init__(self) -> None:
         self.count = len(self.group.layers)
@@ -137,7 +139,11 @@ class GroupPricer:
         if most is not None:
             most = candidate.trickled(most)
         found = [made for made in (most, streamed) if made is not None]
-        return min(found, key=_total, default=None)
+        return min(found, key=self.visible, default=None)
+
+    def visible(self, schedule: Schedule) -> float:
+        """What schedules of the group are compared by."""
+        return schedule.estimate.visible(self.hidden)
 
     def estimate(self, schedule: Schedule) -> Estimate:
         """What a schedule is expected to take whose layers have loops already, if it fits."""
@@ -254,10 +260,6 @@ class GroupPricer:
 
     def _uncut(self, parts: Parts, loops: Loops) -> Schedule:
         return Schedule(self.group, self.bare, parts, NOTHING, loops)
-
-
-def _total(schedule: Schedule) -> float:
-    return schedule.estimate.total
 
 
 def _by_role(constants: Sequence[ResidentConstant]) -> Mapping[str, int]:
@@ -388,7 +390,7 @@ class _Candidate:
             return most
         staying[last] = False
         made = self.cut(staying)
-        return most if made is None else min(most, made, key=_total)
+        return most if made is None else min(most, made, key=self.pricer.visible)
 
     def cut(self, staying: list[bool]) -> Schedule | None:
         """The schedule with loops for every layer, for the sizes of its largest share, where the
@@ -410,7 +412,7 @@ class _Candidate:
             if self._fits_ahead(shares, rooms):
                 found.setdefault(tuple(shares), spared)
         made = (self._with_shares(*each, staying, rooms) for each in found.items())
-        return min(made, key=_total, default=None)
+        return min(made, key=self.pricer.visible, default=None)
 
     def _fits_ahead(self, shares: Sequence[TilePrices], rooms: Sequence[float]) -> bool:
         """Whether the buffers of layers that are ahead fit beside those of every other layer."""

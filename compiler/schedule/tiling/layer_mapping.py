@@ -70,6 +70,8 @@ class MappingCache:
     """Of all of this machine whose layers and cores are alike."""
     known: TrackedCache[ParetoFront] | None = None
     """Fronts of any machines."""
+    hidden: float = 0.0
+    """Share of what follows a layer's last load that is taken to be hidden: `Estimate.visible`."""
     standing: dict[int, Hashed] = field(default_factory=dict)
     """What stands in fields of this one, for `known`."""
     problems: dict[object, tuple[TrackedArch, TilingProblem]] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class MappingCache:
             ways = self._product_front if outlined.first.product else _elementwise_front
             return ways(first.of(sizes))
 
-        own = *alike, sizes, first.cores, self.held_up
+        own = *alike, sizes, first.cores, self.held_up, self.hidden
         if own in self.shared:
             return self.shared[own]
         if self.known is None:
@@ -117,7 +119,7 @@ class MappingCache:
         else:
             named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
                      for some in (mine, near))  # fmt: skip
-            key = outlined.outline, sizes, *named, self.slots, first.cores, self.held_up
+            key = outlined.outline, sizes, *named, self.slots, *own[-3:]
             front = self.known.of(key, self.arch, self.standing, make, seen)
         self.shared[own] = front
         return front
@@ -158,7 +160,8 @@ class MappingCache:
         else:  # what the last load brings is worked on behind it: several tiles, if it serves these
             work = np.maximum(priced.matrix, priced.vector) / priced.arrivals
             late = np.maximum(priced.total, priced.load + work)
-        ways = late, priced.need, priced.fits
+        loads = priced.load >= np.maximum(priced.matrix, priced.vector)
+        ways = late - self.hidden * priced.rest * loads, priced.need, priced.fits
         total, need, fits = (np.broadcast_to(column, shape).ravel() for column in ways)
         order = np.argsort(np.where(fits, total, np.inf), kind="stable")
         order = order[: int(fits.sum())]
