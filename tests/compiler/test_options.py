@@ -96,10 +96,10 @@ def test_what_may_be_left_out_leaves_programs_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("stages", STAGES, ids=lambda stages: stages[0])
-@pytest.mark.parametrize("ends", ["low", "high"])
-def test_programs_are_right_at_both_ends_of_ranges(stages: list[str], ends: str) -> None:
+@pytest.mark.parametrize("end", [0, 1], ids=["low", "high"])
+def test_programs_are_right_at_both_ends_of_ranges(stages: list[str], end: int) -> None:
     mine = {name: found for name, found in NUMBERS.items() if name.split(".")[0] in stages}
-    values = {name: min(getattr(found, ends), HUGE) for name, found in mine.items()}
+    values = {name: min(found[end], HUGE) for name, found in mine.items()}
     right({n: v if isinstance(OPTIONS[n].value, float) else int(v) for n, v in values.items()})
 
 
