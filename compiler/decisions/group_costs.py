@@ -73,7 +73,7 @@ class GroupCosts:
             other.search = self.search.trying(stages.tile)
             other.cores, other.facts = other.search.cores, self.facts
         same = same and stages.tile == self.stages.tile
-        other.search.memory = self.search.memory  # walks depend on no option
+        other.facts.walks = self.facts.walks  # which depend on no option
         if stages.plan == self.stages.plan:
             other._plans = self._plans
             if same:  # so do groups take as long

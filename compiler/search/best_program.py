@@ -38,6 +38,8 @@ from compiler.schedule.fusion.greedy import Branch, BranchX
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
+from compiler.schedule.residency.table import added
+from compiler.schedule_ir.group import Group
 from compiler.search.autotune import Autotuner, refitted
 from compiler.search.symbolic_sizes import over_lengths
 from compiler.symbolic.infer_from_samples import SymbolicModel
@@ -160,14 +162,13 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     del made, run  # each program that is not taken takes as much memory as the one that is
     found = _unmoved_or(found, wanted, judge, tried)
     if judged:
-        close, most = (1 + CLOSE) * found.cycles, _highest(found, wanted)
+        close = (1 + CLOSE) * found.cycles
         first = found = _tuned(found, wanted, judge, tried)
         counts = _fewer_cores(found, wanted)
         while counts:
-            before, (count, *counts), work = found, counts, 0
-            limits = close, math.inf if counts else most
-            with suppress(CompilerError, _Hopeless):
-                found, work = _or_on_cores(count, limits, found, wanted, judge, tried)
+            before, (count, *counts), work = found, counts, 0.0
+            with suppress(CompilerError):
+                found, work = _or_on_cores(count, close, found, wanted, judge, tried)
             if found is before:
                 # Half of all, where the fewest are not quicker but leave work for that to pay.
                 half = counts[-1:] if found is first else []
@@ -196,6 +197,9 @@ BUSY = 0.75
 CLOSE = 0.05
 """Part by which a program for fewer cores may be slower than that for all, both not tuned, for it
 to be tuned; and for half of the cores to be tried as well, if they do its work in proportion."""
+FEWER = 0.12
+"""Part by which it may be estimated to be slower for it to be searched for, and emitted: none that
+was quicker was estimated to take a tenth longer."""
 
 
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
@@ -219,23 +223,51 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
 
 
 def _or_on_cores(
-    count: int, limits: tuple[float, float], best: Best, wanted: Wanted, judge: Judge,
+    count: int, close: float, best: Best, wanted: Wanted, judge: Judge,
     tried: list[SimulatedProgram],
-) -> tuple[Best, int]:  # fmt: skip
+) -> tuple[Best, float]:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned; unless that of a quick search, or it untuned, takes longer than the first of two
-    `limits`. And the cycles of all these cores, untuned. What ran is in `tried` then. Raises
-    _Hopeless where more than the second limit is estimated."""
-    (close, most), work = limits, 0
+    tuned; unless that of a quick search, or it untuned, takes longer than `close`, or is estimated
+    to take too long. And the cycles of all these cores, untuned. What ran is in `tried` then."""
+    slower = _slower_on(count, best, wanted)
+    if slower > 1 + FEWER:
+        return best, count * slower * best.cycles
+    most, work = (1 + FEWER) * _estimated(best.result.steps), 0.0
     for stages in (stages_for(0, wanted.options.stages), wanted.options.stages):
-        on_cores = replace(stages, tile=replace(stages.tile, cores=count))
-        options = replace(wanted.options, stages=on_cores)
-        made = _compiled(wanted, options, wanted.arch, partial(_refuse_above, most), best.result)
+        options = replace(wanted.options, stages=_on_cores(stages, count))
+        try:
+            made = _compiled(
+                wanted, options, wanted.arch, partial(_refuse_above, most), best.result
+            )
+        except _Hopeless:
+            return best, work or count * (1 + FEWER) * best.cycles
         fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
         work = count * fewer.cycles
         if fewer.cycles > close:
             return best, work
     return _least((best, _tuned(fewer, wanted, judge, tried)), wanted, judge), work
+
+
+def _on_cores(stages: Stages, count: int) -> Stages:
+    return replace(stages, tile=replace(stages.tile, cores=count))
+
+
+def _slower_on(count: int, best: Best, wanted: Wanted) -> float:
+    """Times that the very groups of `best` are estimated to take on up to `count` cores, by a quick
+    search and with nothing on chip between them: a partition of its own for these cores was never
+    estimated to take 8 % less."""
+    search = best.result.search
+    assert search is not None
+    made = (s.plan.schedule.group for s in best.result.steps if isinstance(s, PlacedGroup))
+    groups = [Group(group.layers, group.results) for group in made]
+    fewer = search.costs.with_stages(_on_cores(stages_for(0, search.costs.stages), count))
+
+    def fitting(group: Group) -> Iterable[Group]:
+        alone = (Group((layer,), (layer.result.name,)) for layer in group.layers)
+        return alone if math.isinf(fewer.price(group)) else (group,)
+
+    taken = added((each for group in groups for each in fitting(group)), fewer)
+    return taken / added(groups, search.costs)
 
 
 def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:

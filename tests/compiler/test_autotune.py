@@ -254,25 +254,36 @@ def test_programs_for_fewer_cores_are_tuned_if_close(monkeypatch: pytest.MonkeyP
 def test_programs_for_fewer_cores_are_emitted_where_they_may_keep_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One core of four takes more than twice as long, so two do as well; one that is tried alone is
-    estimated so far above all that it is not emitted. What a quick search makes decides."""
+    """The same groups take 3 times as long on one core of four, and twice as long on two, which are
+    tried where one core leaves them enough work. What a quick search makes decides then."""
     net = Net(quantized=True)
     x = conv(net, conv(net, net.input(1, 32, 32, 32), 64, (3, 3)), 64, (3, 3))
     arch = machine(types=("int8", "fp32"), cores=4, local={"size": 1 << 18, "banks": 8})
     arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("64 B/cycle"))
     emitted, emit = list[int | None](), pipeline.emit_program
+    estimated, price = list[int](), best_module._slower_on
 
     def noted(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) -> Any:
         emitted.append(ctx.stages.tile.cores)
         return emit(schedule, ctx, inferences)
 
+    def asked(count: int, *rest: Any) -> float:
+        estimated.append(count)
+        return price(count, *rest)
+
     monkeypatch.setattr(pipeline, "emit_program", noted)
-    for counts, most, made in (([1, 2], 0.25, {1}), ([1, 2], 9.0, {1, 2}), ([1], 0.25, set())):
+    monkeypatch.setattr(best_module, "_slower_on", asked)
+    monkeypatch.setattr(best_module, "_fewer_cores", lambda *_: [1, 2])
+    for close, most, asks, made in (
+        (0.05, 0.12, [1], set()), (1.2, 0.12, [1, 2], set()), (1.2, 1.2, [1, 2], {2}),
+        (9.0, 9.0, [1, 2], {1, 2}),
+    ):  # fmt: skip
         emitted.clear()
-        monkeypatch.setattr(best_module, "CLOSE", most)
-        monkeypatch.setattr(best_module, "_fewer_cores", lambda *_, counts=counts: counts)
-        judge = JudgeGroups(candidates=1, within=most)
-        best(prepared(net.model(x), "net"), arch, replace(JUDGED, judge=judge))
+        estimated.clear()
+        monkeypatch.setattr(best_module, "CLOSE", close)
+        monkeypatch.setattr(best_module, "FEWER", most)
+        best(prepared(net.model(x), "net"), arch, replace(JUDGED, judge=JudgeGroups(candidates=1)))
+        assert estimated == asks
         assert {cores for cores in emitted if cores} == made
 
 

@@ -31,6 +31,7 @@ from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.geometry.cuts import split_channels, splits
+from compiler.geometry.tile_trace import TraceCache
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
@@ -55,6 +56,7 @@ TWO = machine(name="two", cores=2, local={"size": 1 << 18})
 INTERLOCKED = machine(name="interlocked", cores=2, local={"size": 1 << 18}, sync="interlock")
 PASSING = machine(name="passing", cores=2, local={"size": 1 << 18}, among="peer")
 FIRST, SECOND = "t4", "t8"
+WALKS = TraceCache()
 APART = f"tree net\nstep\n  layer {FIRST}\nstep\n  layer {SECOND}\n"
 
 
@@ -106,8 +108,9 @@ def test_a_core_keeps_its_share_and_what_its_readers_reach(
 ) -> None:
     _, second = groups(compiled(network(kernel, stride=stride), APART))
     whole = [(0, 16), (0, 16)]
-    assert [rows(way.slices) for way in slicings(FIRST, [second], TWO, 2)] == [kept, whole]
-    both = [(rows(w.slices), w.passed) for w in slicings(FIRST, [second], TWO, 2, passing=True)]
+    assert [rows(way.slices) for way in slicings(FIRST, [second], TWO, 2, WALKS)] == [kept, whole]
+    ways = slicings(FIRST, [second], TWO, 2, WALKS, passing=True)
+    both = [(rows(w.slices), w.passed) for w in ways]
     alone = kept == [(0, 8), (8, 16)]
     sliced = [(kept, False)] if alone else [(kept, True), (kept, False)]
     assert both == [*sliced, (whole, True), (whole, False)]  # or all of it on both cores
@@ -115,7 +118,7 @@ def test_a_core_keeps_its_share_and_what_its_readers_reach(
 
 def test_images_are_kept_where_they_are_worked_on() -> None:
     _, second = groups(compiled(network(batch=2), APART))
-    images, halves, _ = (way.slices for way in slicings(FIRST, [second], TWO, 2))
+    images, halves, _ = (way.slices for way in slicings(FIRST, [second], TWO, 2, WALKS))
     assert images == (((0, 1), (0, 8), (0, 16), (0, 16)), ((1, 1), (0, 8), (0, 16), (0, 16)))
     assert rows(halves) == [(0, 9), (7, 16)]
 
@@ -364,7 +367,7 @@ def test_ways_to_keep_channels() -> None:
 
     def by_channels(second: str, *, passing: bool) -> list[Slicing]:
         _, reader = groups(compiled(two_layers(second), APART, several()))
-        ways = slicings(FIRST, [reader], several(), 2, passing=passing)
+        ways = slicings(FIRST, [reader], several(), 2, WALKS, passing=passing)
         return [way for way in ways if all(box[2] == (0, 16) for box in way.slices)]
 
     own, made = Slicing((half(0), half(1))), Slicing((ALL, ALL))
