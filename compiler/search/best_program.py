@@ -23,7 +23,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.codegen.fill_shared import filling_engine
-from compiler.context import CompileOptions, CompileResult, Observer, unobserved
+from compiler.context import CompileOptions, CompileResult, Network, Observer, unobserved
 from compiler.cost.overlap import copy_rate
 from compiler.decisions.cache import Decisions
 from compiler.decisions.group_costs import Fit
@@ -32,17 +32,15 @@ from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
 from compiler.memory.load_plan import early_loads, with_early_loads
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step
-from compiler.options import LEVELS, Stages, stages_for
-from compiler.pipeline import compile_model, replace_steps
-from compiler.schedule.fusion.greedy import Branch, BranchX
+from compiler.options import Stages, stages_for
+from compiler.pipeline import compile_model, replace_steps, ways_on_chip
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
-from compiler.schedule.fusion.partition import Unfused
-from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.table import added
 from compiler.schedule_ir.group import Group
 from compiler.search.autotune import Autotuner, refitted
 from compiler.search.symbolic_sizes import over_lengths
 from compiler.symbolic.infer_from_samples import SymbolicModel
+from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
 from simmodel.program.program import Program
@@ -229,18 +227,17 @@ def _or_on_cores(
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
     tuned; unless that of a quick search, or it untuned, takes longer than `close`, or is estimated
     to take too long. And the cycles of all these cores, untuned. What ran is in `tried` then."""
-    slower = _slower_on(count, best, wanted)
+    slower = _slower_on(count, best)
     if slower > 1 + FEWER:
         return best, count * slower * best.cycles
-    most, work = (1 + FEWER) * _estimated(best.result.steps), 0.0
+    least, work = _estimated(best.result.steps), 0.0
+    observe = partial(_refuse_above, (1 + FEWER) * least)
     for stages in (stages_for(0, wanted.options.stages), wanted.options.stages):
         options = replace(wanted.options, stages=_on_cores(stages, count))
         try:
-            made = _compiled(
-                wanted, options, wanted.arch, partial(_refuse_above, most), best.result
-            )
-        except _Hopeless:
-            return best, work or count * (1 + FEWER) * best.cycles
+            made = _compiled(wanted, options, wanted.arch, observe, best.result)
+        except _Hopeless as why:
+            return best, work or count * why.args[0] / least * best.cycles
         fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
         work = count * fewer.cycles
         if fewer.cycles > close:
@@ -252,22 +249,29 @@ def _on_cores(stages: Stages, count: int) -> Stages:
     return replace(stages, tile=replace(stages.tile, cores=count))
 
 
-def _slower_on(count: int, best: Best, wanted: Wanted) -> float:
-    """Times that the very groups of `best` are estimated to take on up to `count` cores, by a quick
-    search and with nothing on chip between them: a partition of its own for these cores was never
-    estimated to take 8 % less."""
+def _slower_on(count: int, best: Best) -> float:
+    """Times that the groups of `best` are estimated to take on up to `count` cores, by a quick
+    search: first with nothing on chip between them, then, where that is not too much, with what
+    pays. A partition of its own for these cores was never estimated to take 8 % less."""
     search = best.result.search
     assert search is not None
-    made = (s.plan.schedule.group for s in best.result.steps if isinstance(s, PlacedGroup))
-    groups = [Group(group.layers, group.results) for group in made]
-    fewer = search.costs.with_stages(_on_cores(stages_for(0, search.costs.stages), count))
-
-    def fitting(group: Group) -> Iterable[Group]:
-        alone = (Group((layer,), (layer.result.name,)) for layer in group.layers)
-        return alone if math.isinf(fewer.price(group)) else (group,)
-
-    taken = added((each for group in groups for each in fitting(group)), fewer)
-    return taken / added(groups, search.costs)
+    stages = _on_cores(stages_for(0, search.costs.stages), count)
+    fewer, kept = search.costs.with_stages(stages), list[Group]()
+    bare, apart = list[Group](), list[Group | HostNode]()
+    for step in best.result.steps:
+        if isinstance(step, HostNode):
+            apart.append(step)
+            continue
+        kept.append(group := step.plan.schedule.group)
+        bare.append(whole := Group(group.layers, group.results))
+        alone = [Group((layer,), (layer.result.name,)) for layer in group.layers]
+        apart += alone if math.isinf(fewer.price(whole)) else [whole]
+    slower = added(apart, fewer) / added(bare, search.costs)
+    if slower > 1 + FEWER:
+        return slower
+    ctx = replace(search.context.with_stages(stages), known=fewer)
+    ways = ways_on_chip(Network(search.graph, tuple(apart)), ctx)
+    return min(added(way[0].parts, fewer) for way in ways) / added(kept, search.costs)
 
 
 def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
@@ -393,7 +397,7 @@ def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
 
 
 class _Hopeless(Exception):
-    """A way to compile whose estimate is too far above the best."""
+    """A way to compile whose estimate, in cycles, is too far above the best."""
 
 
 class _MadeBefore(Exception):
@@ -446,8 +450,8 @@ def _highest(made: Best, wanted: Wanted) -> float:
 
 def _refuse_above(highest: float, stage: str, steps: Any) -> None:
     """Raise _Hopeless where the schedule that is observed is estimated to take longer."""
-    if stage == "layout" and _estimated(steps) > highest:
-        raise _Hopeless
+    if stage == "layout" and (cycles := _estimated(steps)) > highest:
+        raise _Hopeless(cycles)
 
 
 def _refuse_known(made: object, before: list[Any]) -> None:
@@ -597,37 +601,3 @@ def _score(wanted: Wanted, made: Best) -> float:
         assert made.trace is not None
         return sum(n for name, n in made.trace.traffic.items() if name.startswith(OFF_CHIP))
     return made.cycles
-
-
-def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
-    """Ways to compile beside `stages` among which a judge may decide.
-
-    From effort 1 on these and `stages` hold what lower efforts compile, so whoever takes the best
-    of all is never worse off than with them.
-    """
-    if effort == 0:
-        return ()
-    whole = replace(stages, instances=replace(stages.instances, enabled=False))
-    halved = replace(whole, partition=BranchX())
-    apart = replace(whole, partition=Unfused(), keep=KeepTensors(enabled=False))
-    mixed = replace(whole, partition=replace(stages.partition, alone=True))
-    levels = isinstance(stages.partition, Optimal)
-    if effort == 1:
-        # What `halved` is better at, trials of groups find.
-        return (apart, mixed, stages_for(0, stages)) if levels else ()
-    usual = stages_for(1, stages)
-    if not levels:
-        usual = replace(usual, partition=stages.partition)
-    eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
-    pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
-    memory = replace(usual, keep=KeepTensors(enabled=False))
-    partition = LEVELS[0].partition if levels else stages.partition
-    quick = replace(stages_for(0, stages), partition=partition)
-    found: tuple[Stages, ...] = (usual, eager, pieces, memory, quick)
-    if not levels:
-        return found
-    mixed = replace(usual, partition=mixed.partition)
-    found = (*found, halved, apart, mixed)
-    if effort == 2:
-        return found
-    return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))

@@ -18,9 +18,9 @@ from compiler import pipeline
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
 from compiler.context import Context, ScheduledNetwork
 from compiler.memory.on_chip import PlacedGroup
-from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
+from compiler.options import ESTIMATED, JudgeGroups, Stages, alternatives, stages_for
 from compiler.schedule.fusion.partition import Unfused
-from compiler.search.best_program import Best, Wanted, alternatives, best_program
+from compiler.search.best_program import Best, Wanted, best_program
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth
 from simmodel.execute import execute
