@@ -37,7 +37,7 @@ from compiler.pipeline import compile_model, replace_steps, ways_on_chip
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.residency.table import added
 from compiler.schedule_ir.group import Group
-from compiler.search.autotune import Autotuner, refitted
+from compiler.search.autotune import Autotuner, cycles_by_step, refitted
 from compiler.search.symbolic_sizes import over_lengths
 from compiler.symbolic.infer_from_samples import SymbolicModel
 from compiler.tensor_ir.nest import HostNode
@@ -478,7 +478,7 @@ def _judged(
     assert search is not None and made.trace is not None
     options, run = wanted.options.stages.judge, lambda program: judge(program, made.arch).cycles
     trials = Autotuner(search.graph, search.costs, run, options)
-    steps = trials.tune(made.result.steps, _cycles_by_step(made.trace))
+    steps = trials.tune(made.result.steps, cycles_by_step(made.trace))
     tried = trials.of(steps)
     found = [replace(made, result=replace(made.result, trials=tried))]
     if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
@@ -488,18 +488,6 @@ def _judged(
     except DoesNotFit:  # more tokens at once than there are
         return found
     return [*found, _ran(replace(made, result=result, judged=True), wanted, judge, programs)]
-
-
-def _cycles_by_step(trace: Trace) -> dict[int, int]:
-    """By step, the cycles from the end of the steps before to its own end."""
-    ends: dict[int, int] = {}
-    for origin in trace.origins:
-        ends[origin.group] = max(ends.get(origin.group, 0), origin.last)
-    found, end = {}, 0
-    for step in sorted(ends):
-        found[step] = max(0, ends[step] - end)
-        end = max(end, ends[step])
-    return found
 
 
 def _lent(wanted: Wanted, lender: Arch, judge: Judge) -> Best:
