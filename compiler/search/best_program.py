@@ -229,7 +229,7 @@ def _or_on_cores(
     to take too long. And the cycles of all these cores, untuned. What ran is in `tried` then."""
     slower = _slower_on(count, best)
     if slower > 1 + FEWER:
-        return best, count * slower * best.cycles
+        return best, count * slower * close
     least, work = _estimated(best.result.steps), 0.0
     observe = partial(_refuse_above, (1 + FEWER) * least)
     for stages in (stages_for(0, wanted.options.stages), wanted.options.stages):
@@ -237,7 +237,7 @@ def _or_on_cores(
         try:
             made = _compiled(wanted, options, wanted.arch, observe, best.result)
         except _Hopeless as why:
-            return best, work or count * why.args[0] / least * best.cycles
+            return best, work or count * why.args[0] / least * close
         fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
         work = count * fewer.cycles
         if fewer.cycles > close:

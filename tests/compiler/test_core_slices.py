@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,6 +36,7 @@ from compiler.geometry.tile_trace import TraceCache
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency import activations
 from compiler.schedule.residency.activations import Slices, slicings
 from compiler.schedule.residency.table import Slicing
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
@@ -114,6 +116,20 @@ def test_a_core_keeps_its_share_and_what_its_readers_reach(
     alone = kept == [(0, 8), (8, 16)]
     sliced = [(kept, False)] if alone else [(kept, True), (kept, False)]
     assert both == [*sliced, (whole, True), (whole, False)]  # or all of it on both cores
+
+
+def test_ways_to_keep_a_tensor_for_its_readers_are_found_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[tuple[str, tuple[Group, ...]]]()
+
+    def noted(name: str, readers: Sequence[Group], *rest: Any, **more: Any) -> Iterator[Slicing]:
+        asked.append((name, tuple(readers)))
+        return slicings(name, readers, *rest, **more)
+
+    monkeypatch.setattr(activations, "slicings", noted)
+    compile_model(network(), TWO)
+    assert asked and len(dict.fromkeys(asked)) == len(asked)
 
 
 def test_images_are_kept_where_they_are_worked_on() -> None:

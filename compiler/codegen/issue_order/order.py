@@ -154,6 +154,8 @@ def _best_order(
         cycles = _clock_cycles([atoms[i] for i in found], fresh(queues=True), least)
         if cycles < least:
             best, least = found, cycles
+        if least <= clock.now:
+            break
     return best
 
 
