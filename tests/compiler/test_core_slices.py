@@ -128,7 +128,7 @@ def test_ways_to_keep_a_tensor_for_its_readers_are_found_once(
         return slicings(name, readers, *rest, **more)
 
     monkeypatch.setattr(activations, "slicings", noted)
-    compile_model(network(), TWO)
+    compile_model(network(), TWO, CompileOptions(stages=Stages(partition=Unfused())))
     assert asked and len(dict.fromkeys(asked)) == len(asked)
 
 
