@@ -264,10 +264,6 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     graph, parts = network.graph, network.parts
     if ctx.options.tree is not None:
         return follow(ctx.options.tree, network, replace(ctx, decisions=None))
-    costs, tile = ctx.costs, ctx.stages.tile
-    sought = tile.hidden is None and tile.objective == "latency"
-    if sought and costs.cores_keep_up(graph, parts, costs.cores):
-        ctx = ctx.with_stages(replace(ctx.stages, tile=replace(tile, hidden=HIDDEN)))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
@@ -314,7 +310,24 @@ def search_instances(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
 
 def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The best schedule that is found, planned and placed: with all on chip that pays, or with as
-    much less between groups as it takes to fit. Raises DoesNotFit where nothing less does."""
+    much less between groups as it takes to fit. Where groups had to be taken apart, the search is
+    done again with what these take then, while that pays. Raises DoesNotFit where nothing fits."""
+    ctx = replace(ctx, known=ctx.costs)
+    apart = ctx.costs.taken_apart
+    known, found = len(apart), _place_best(network, ctx)
+    while known < len(apart):
+        known, seen = len(apart), list[tuple[str, object]]()
+        watch = replace(ctx, observe=lambda *stage, to=seen: to.append(stage))
+        if (other := _place_best(network, watch)).cycles >= found.cycles:
+            break
+        found = other
+        for stage in seen:
+            ctx.observe(*stage)
+    return found
+
+
+def _place_best(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
+    """The best groups as they are priced, planned and placed."""
     made = search_groups(network, ctx)
     for stage, groups in zip(GROUPED[::-1], made[::-1], strict=True):
         ctx.observe(stage, groups.parts)
@@ -333,15 +346,19 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
 
 def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
     """Every group tiled, planned and placed, in pieces where it does not fit; these may need of
-    what a core keeps another part than the whole did."""
+    what a core keeps another part than the whole did. What neighbours hide says which tiles are
+    best, and not which groups: by their sums these are compared."""
     before: Fit | None = None
+    costs = ctx.costs.hiding(network.graph, network.parts, HIDDEN)
     for part in network.parts:
         if isinstance(part, HostNode):
             yield part
             continue
         origins = (nest.origin for layer in part.layers for nest in layer.nests)
         with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
-            fits = place_in_pieces(ctx.costs, part, before)
+            fits = place_in_pieces(costs, part, before)
+        if len(fits) > 1:
+            ctx.costs.take_apart(part, fits)
         before = fits[-1]
         yield from (PlacedGroup(*fit) for fit in fits)
 

@@ -52,6 +52,8 @@ class GroupCosts:
         self._best: dict[int, Estimate] = {}
         self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
+        self.taken_apart = set[int]()
+        """Groups that found no place, priced by their pieces."""
         self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
         """Of groups that are alike the first, with its tensors."""
 
@@ -79,6 +81,7 @@ class GroupCosts:
             if same:  # so do groups take as long
                 other._known, other._best = self._known, self._best
                 other._scores, other._bounds = self._scores, self._bounds
+                other.taken_apart = self.taken_apart
         other.emitted = self.emitted
         return other
 
@@ -89,6 +92,25 @@ class GroupCosts:
     def on_cores(self, count: int) -> GroupCosts:
         """Those of groups that have so many cores at most."""
         return self.with_stages(replace(self.stages, tile=replace(self.stages.tile, cores=count)))
+
+    def hiding(
+        self, graph: NestGraph, parts: Sequence[Group | HostNode], share: float
+    ) -> GroupCosts:
+        """Those of tiles where by default this `share` of what is behind a group's last load does
+        not count, as neighbours hide it: where constants take longest to arrive."""
+        tile = self.stages.tile
+        layers = [la for part in parts if isinstance(part, Group) for la in part.layers]
+        if tile.hidden is not None or tile.objective != "latency":
+            return self
+        if not self.cores_keep_up(graph, layers, self.cores):
+            return self
+        return self.with_stages(replace(self.stages, tile=replace(tile, hidden=share)))
+
+    def take_apart(self, group: Group, fits: Sequence[Fit]) -> None:
+        """Price a group that found no place as its pieces together."""
+        outline, pieces = self.search.outlines.of(group), (plan.schedule for plan, _ in fits)
+        self._scores[outline] = sum(self.search.score(piece.estimate) for piece in pieces)
+        self.taken_apart.add(outline)
 
     def cores_keep_up(
         self, graph: NestGraph, parts: Sequence[Layer | HostNode], cores: int
