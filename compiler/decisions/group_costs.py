@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from compiler.codegen.relocate import EmittedGroups
@@ -27,9 +28,16 @@ from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 
 Fit = tuple[Plan, dict[str, Place]]
+Stretch = tuple[str, ...]
+"""Results of the layers of a group, which is all of it but what lies on chip."""
 _ROUNDING = 1e-6
 """By how much more than a limit a price is looked for: equal layers ask again, with limits that are
 off by roundings of what is before them."""
+
+
+def stretch(group: Group) -> Stretch:
+    """What names a group wherever what lies on chip beside it."""
+    return tuple([layer.result.name for layer in group.layers])
 
 
 @dataclass
@@ -40,6 +48,8 @@ class GroupCosts:
     stages: Stages
     fronts: TrackedCache[ParetoFront] | None = None
     """Shares of layers on any machines."""
+    barred: frozenset[Stretch] = frozenset()
+    """Groups that fit nowhere, whatever is kept beside them."""
 
     def __post_init__(self) -> None:
         self.way = self.stages.share.multicast_route(self.arch)
@@ -52,8 +62,6 @@ class GroupCosts:
         self._best: dict[int, Estimate] = {}
         self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
-        self.taken_apart = set[int]()
-        """Groups that found no place, priced by their pieces."""
         self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
         """Of groups that are alike the first, with its tensors."""
 
@@ -70,19 +78,17 @@ class GroupCosts:
         if stages == self.stages:
             return self
         other = GroupCosts(self.arch, stages, self.fronts)
-        same = other.search.asks == self.search.asks
-        if same:
+        same = other.search.asks == self.search.asks and stages.tile == self.stages.tile
+        if other.search.measures == self.search.measures:
             other.search = self.search.trying(stages.tile)
             other.cores, other.facts = other.search.cores, self.facts
-        same = same and stages.tile == self.stages.tile
         other.search.memory = self.search.memory  # walks depend on no option
         if stages.plan == self.stages.plan:
             other._plans = self._plans
             if same:  # so do groups take as long
                 other._known, other._best = self._known, self._best
                 other._scores, other._bounds = self._scores, self._bounds
-                other.taken_apart = self.taken_apart
-        other.emitted = self.emitted
+        other.emitted, other.barred = self.emitted, self.barred
         return other
 
     def with_slots(self, slots: int | None) -> GroupCosts:
@@ -106,11 +112,11 @@ class GroupCosts:
             return self
         return self.with_stages(replace(self.stages, tile=replace(tile, hidden=share)))
 
-    def take_apart(self, group: Group, fits: Sequence[Fit]) -> None:
-        """Price a group that found no place as its pieces together."""
-        outline, pieces = self.search.outlines.of(group), (plan.schedule for plan, _ in fits)
-        self._scores[outline] = sum(self.search.score(piece.estimate) for piece in pieces)
-        self.taken_apart.add(outline)
+    def without(self, groups: frozenset[Stretch]) -> GroupCosts:
+        """The same for which there are no such `groups`."""
+        other = copy(self)
+        other.barred = groups
+        return other
 
     def cores_keep_up(
         self, graph: NestGraph, parts: Sequence[Layer | HostNode], cores: int
@@ -141,6 +147,8 @@ class GroupCosts:
     def cost_below(self, group: Group, limit: float) -> float:
         """The price of a group if that is below `limit`, else something that is not: what cannot
         be better than `limit` is not looked at."""
+        if self.barred and stretch(group) in self.barred:
+            return math.inf
         outline = self.search.outlines.of(group)
         if outline in self._scores:
             return self._scores[outline]

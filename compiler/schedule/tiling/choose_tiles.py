@@ -157,10 +157,17 @@ class GroupSearch:
         tiles = self.tiles
         return tiles.objective, tiles.whole, tiles.held_up, tiles.hidden, self.slots, self.way
 
+    @property
+    def measures(self) -> Hashable:
+        """What decides what a layer alone takes that is cut in some way, loads and moves."""
+        return self.tiles.objective, self.slots, self.way
+
     def trying(self, tiles: ChooseTiles) -> GroupSearch:
-        """One that asks the same of other cuts, and shares what is known."""
+        """One with the same `measures`, which shares what is known."""
         other = copy(self)
         other.tiles = tiles
+        if other.asks != self.asks:
+            other.shares, other.prices = {}, {}
         other.cores = min(tiles.cores or self.arch.core_count, self.arch.core_count)
         return other
 
