@@ -62,6 +62,7 @@ class GroupCosts:
         self._best: dict[int, Estimate] = {}
         self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
+        self._hiding: GroupCosts | None = None
         self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
         """Of groups that are alike the first, with its tensors."""
 
@@ -88,6 +89,7 @@ class GroupCosts:
             if same:  # so do groups take as long
                 other._known, other._best = self._known, self._best
                 other._scores, other._bounds = self._scores, self._bounds
+                other._hiding = self._hiding
         other.emitted, other.barred = self.emitted, self.barred
         return other
 
@@ -110,7 +112,9 @@ class GroupCosts:
             return self
         if not self.cores_keep_up(graph, layers, self.cores):
             return self
-        return self.with_stages(replace(self.stages, tile=replace(tile, hidden=share)))
+        stages = replace(self.stages, tile=replace(tile, hidden=share))
+        self._hiding = (self._hiding or self).with_stages(stages)
+        return self._hiding
 
     def without(self, groups: frozenset[Stretch]) -> GroupCosts:
         """The same for which there are no such `groups`."""
