@@ -367,7 +367,8 @@ def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
     what a core keeps another part than the whole did. What neighbours hide says which tiles are
     best, and not which groups: by their sums these are compared."""
     before: Fit | None = None
-    costs = ctx.costs.hiding(network.graph, network.parts, HIDDEN)
+    layers = [la for part in network.parts if isinstance(part, Group) for la in part.layers]
+    costs = ctx.costs.hiding(network.graph, layers, HIDDEN)
     for part in network.parts:
         if isinstance(part, HostNode):
             yield part

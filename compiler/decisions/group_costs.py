@@ -102,15 +102,14 @@ class GroupCosts:
         return self.with_stages(replace(self.stages, tile=replace(self.stages.tile, cores=count)))
 
     def hiding(
-        self, graph: NestGraph, parts: Sequence[Group | HostNode], share: float
+        self, graph: NestGraph, parts: Sequence[Layer | HostNode], share: float
     ) -> GroupCosts:
         """Those of tiles where by default this `share` of what is behind a group's last load does
         not count, as neighbours hide it: where constants take longest to arrive."""
         tile = self.stages.tile
-        layers = [la for part in parts if isinstance(part, Group) for la in part.layers]
         if tile.hidden is not None or tile.objective != "latency":
             return self
-        if not self.cores_keep_up(graph, layers, self.cores):
+        if not self.cores_keep_up(graph, parts, self.cores):
             return self
         stages = replace(self.stages, tile=replace(tile, hidden=share))
         self._hiding = (self._hiding or self).with_stages(stages)
