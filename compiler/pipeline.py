@@ -31,7 +31,7 @@ from compiler.context import (
 from compiler.decisions.cache import Decisions, NetworkDecision, decision_of
 from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
-from compiler.decisions.group_costs import Fit, Stretch, stretch
+from compiler.decisions.group_costs import Fit, stretch
 from compiler.decisions.instances import Instances, in_instances
 from compiler.decisions.text.apply import Expected, apply_tree
 from compiler.decisions.text.text import TreeError
@@ -313,42 +313,29 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The best schedule that is found, planned and placed: with all on chip that pays, or with as
     much less between groups as it takes to fit. Where groups found no place, the search is done
     again without these, while that pays. Raises DoesNotFit where nothing less does."""
-    costs = ctx.costs
-    found, apart = _place_best(network, replace(ctx, known=costs))
-    barred = frozenset[Stretch]()
-    while not apart <= barred:
-        barred, seen = barred | apart, list[tuple[str, Any]]()
-        watch = replace(ctx, known=costs.without(barred), observe=lambda *s, to=seen: to.append(s))
+    tried = replace(ctx, known=ctx.costs.barring())
+    found, barred, known = _place_best(network, tried), tried.costs.barred, 0
+    while known < len(barred):
+        known, seen = len(barred), list[tuple[str, Any]]()
+        watch = replace(tried, observe=lambda *stage, to=seen: to.append(stage))
         try:
-            other, apart = _place_best(network, watch)
+            other = _place_best(network, watch)
         except (DoesNotFit, Unwalkable, Unholdable):
             break
         if other.cycles >= found.cycles:
             break
-        found = replace(other, search=replace(other.search, costs=costs))
+        found = other
         for stage in seen:
             ctx.observe(*stage)
-    return found
+    return replace(found, search=replace(found.search, costs=ctx.costs))
 
 
-def _place_best(
-    network: Network[Layer], ctx: Context
-) -> tuple[ScheduledNetwork, frozenset[Stretch]]:
-    """The best groups as they are priced, planned and placed, and those of several layers that had
-    to be taken apart for that."""
+def _place_best(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
+    """The best groups as they are priced, planned and placed, with less on chip where they do not
+    fit; those of several layers in pieces are barred then."""
     made = search_groups(network, ctx)
     for stage, groups in zip(GROUPED[::-1], made[::-1], strict=True):
         ctx.observe(stage, groups.parts)
-    placed = _place_with_less(network, made, ctx)
-    found = {stretch(s.plan.schedule.group) for s in placed.steps if isinstance(s, PlacedGroup)}
-    formed = (part for part in made[-1].parts if isinstance(part, Group) and part.layers[1:])
-    return placed, frozenset(map(stretch, formed)) - found
-
-
-def _place_with_less(
-    network: Network[Layer], made: Sequence[Network[Group]], ctx: Context
-) -> ScheduledNetwork:
-    """The first of the ways `made` to keep things on chip with which all groups find a place."""
     notes: list[str] = []
     for position, (groups, less, what) in enumerate(zip(made, made[1:], LESS, strict=False)):
         if all(a is b for a, b in zip(groups.parts, less.parts, strict=True)):
@@ -376,6 +363,8 @@ def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
         origins = (nest.origin for layer in part.layers for nest in layer.nests)
         with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
             fits = place_in_pieces(costs, part, before)
+        if len(fits) > 1 and part.layers[1:]:
+            ctx.costs.barred.add(stretch(part))
         before = fits[-1]
         yield from (PlacedGroup(*fit) for fit in fits)
 

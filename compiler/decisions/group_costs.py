@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compiler.codegen.relocate import EmittedGroups
 from compiler.cost.overlap import copy_rate, path
@@ -48,8 +48,8 @@ class GroupCosts:
     stages: Stages
     fronts: TrackedCache[ParetoFront] | None = None
     """Shares of layers on any machines."""
-    barred: frozenset[Stretch] = frozenset()
-    """Groups that fit nowhere, whatever is kept beside them."""
+    barred: set[Stretch] = field(default_factory=set)
+    """Groups that found no place, whatever lies on chip beside them."""
 
     def __post_init__(self) -> None:
         self.way = self.stages.share.multicast_route(self.arch)
@@ -62,7 +62,7 @@ class GroupCosts:
         self._best: dict[int, Estimate] = {}
         self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
-        self._hiding: GroupCosts | None = None
+        self._hiding = list[GroupCosts]()
         self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
         """Of groups that are alike the first, with its tensors."""
 
@@ -112,13 +112,13 @@ class GroupCosts:
         if not self.cores_keep_up(graph, parts, self.cores):
             return self
         stages = replace(self.stages, tile=replace(tile, hidden=share))
-        self._hiding = (self._hiding or self).with_stages(stages)
-        return self._hiding
+        self._hiding[:] = [(self._hiding or [self])[0].with_stages(stages)]
+        return self._hiding[0]
 
-    def without(self, groups: frozenset[Stretch]) -> GroupCosts:
-        """The same for which there are no such `groups`."""
+    def barring(self) -> GroupCosts:
+        """The same with barred groups of its own, none so far."""
         other = copy(self)
-        other.barred = groups
+        other.barred = set()
         return other
 
     def cores_keep_up(
