@@ -30,6 +30,7 @@ from compiler.codegen.nodes import (
     renamed,
     step_barrier,
 )
+from compiler.codegen.split_loads import Bundles
 from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
@@ -110,6 +111,8 @@ class ProgramCode(OffChip):
     tiles: tuple[TileKind, ...] = ()
     emitted: EmittedGroups = field(default_factory=EmittedGroups)
     """Groups of this and of other programs for the machine."""
+    bundled: tuple[Constant, ...] = ()
+    """Copies of small constants, for one load of several."""
     _bare: Outlines = field(default_factory=lambda: Outlines(values=True, bare=True))
     _classes: dict[Hashable, Hashable] = field(default_factory=dict)
     """What groups depend on without the numbers of encodings and clips, by the same with them."""
@@ -152,7 +155,7 @@ class ProgramCode(OffChip):
             constants=tuple(
                 Constant(name, self.far[name][1], data, data.nbytes, self.far[name][0])
                 for name, data in self.constants.items()
-            ),
+            ) + tuple(self.bundled),
             buffers=tuple(self.buffers),
             inputs=tuple(self.port(name) for name in self.graph.inputs),
             outputs=tuple(self.port(name) for name in self.graph.outputs),
@@ -613,6 +616,22 @@ class ProgramCode(OffChip):
         ]
         cycles = {step_barrier(n): total for n, total in enumerate(own * self.inferences)}
         return StepTimes(cycles, lambda origin: step_barrier(self.origins[origin].group))
+
+    @property
+    def bundles(self) -> Bundles:
+        """Small constants that may come with one load."""
+        held = {name: (*self.far[name], data) for name, data in self.constants.items()}
+        return Bundles(held, dict(self._layout[1]))
+
+    def with_bundles(self, cores: Sequence[list[Node]], bundles: Bundles) -> ProgramCode:
+        """With `cores` for its own, whose loads read `bundles`."""
+        home, last = self.arch.constants, max(0, self.numbers - 1)
+        made = tuple(
+            Constant(f"bundle{n}", address, data, data.nbytes, home)
+            for n, (address, data) in enumerate(bundles.made.values())
+        )
+        self.buffers.extend(Buffer(c.name, home, c.address, c.data.nbytes, None, 0, last) for c in made)
+        return replace(self, cores=cores, bundled=made)
 
     @property
     def shared_end(self) -> int:

@@ -17,8 +17,11 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Annotated
+
+import numpy as np
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom, StepTimes
 from compiler.codegen.nodes import (
@@ -32,11 +35,14 @@ from compiler.codegen.nodes import (
 )
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, within
+from compiler.schedule.residency.buffer import GRAIN
+from compiler.tensor_ir.nest import Array
 from simmodel.arch.base import OFF_CHIP
+from simmodel.arch.lazy_array import AnyArray, LazyArray
 from simmodel.arch.record import Arch
 from simmodel.isa import Await, Copy, Item
 from simmodel.isa.copy import joint_runs
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Address, Operand
 from simmodel.program.substitute import fixed, operands_of
 
 
@@ -64,6 +70,7 @@ class SplitLoads(Omittable):
     def apply(
         self, cores: Sequence[Sequence[Node]], arch: Arch,
         estimated: Callable[[SegmentedLoop], float] = lambda _: 0.0, steps: StepTimes | None = None,
+        bundles: Bundles | None = None,
     ) -> list[list[Node]]:  # fmt: skip
         """The steps of each core in order, with loads outside of all loops joined, or in pieces;
         loops take `estimated` cycles, as far as that is known, and `steps` their times."""
@@ -71,6 +78,7 @@ class SplitLoads(Omittable):
             return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
         apart = [_turns_apart(nodes, prices, self.turns) for nodes in cores]
+        apart = [join_small_loads(nodes, arch, bundles or Bundles({}, {})) for nodes in apart]
         found = [self._of_core(nodes, prices) for nodes in apart]
         if steps is not None:
             found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
@@ -80,7 +88,7 @@ class SplitLoads(Omittable):
     def _of_core(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         found: list[Node] = []
         used, arch = _Used(), prices.arch
-        whole = self._during_loops(join_small_loads(nodes, arch), prices)
+        whole = self._during_loops(nodes, prices)
         for number, node in enumerate(whole):
             found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
             for engine, use in node.touches:
@@ -354,43 +362,100 @@ def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
     )  # fmt: skip
 
 
-def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
-    """`nodes` with loads side by side at both ends as one, where either takes longer to begin than
-    to move its bytes."""
-    found: list[Node] = []
-    last: dict[str, int] = {}
-    for node in nodes:
-        place = last.get(node.engine, -1) if isinstance(node, EngineStep) else -1
-        before = found[place] if place >= 0 else None
-        if isinstance(before, EngineStep) and isinstance(node, EngineStep):
-            one = _one_load(before, node, found[place + 1 :], arch)
-            if one is not None:
-                found[place] = one
+@dataclass
+class Bundles:
+    """Small constants that lie behind each other off chip for a core that loads them as one."""
+
+    constants: Mapping[str, tuple[str, int, AnyArray]]
+    """Memory, address and elements by name."""
+    ends: dict[str, int]
+    """By memory, its first free byte."""
+    made: dict[Sequence[tuple[int, int, int]], tuple[int, AnyArray]] = field(default_factory=dict)
+    """By offset, first byte and size of each part: address and bytes."""
+
+    @cached_property
+    def _sorted(self) -> list[tuple[str, int, AnyArray]]:
+        return sorted(self.constants.values(), key=lambda each: each[:2])
+
+    def _holder(self, src: Operand) -> tuple[str, int, AnyArray] | None:
+        """The constant in which an operand off chip lies."""
+        keys = [each[:2] for each in self._sorted]
+        at = bisect_right(keys, (src.memory, src.address.base)) - 1
+        if at < 0 or src.address.terms or src.address.ring is not None:
+            return None
+        memory, low, data = self._sorted[at]
+        inside = memory == src.memory and src.address.base + src.bytes <= low + data.nbytes
+        return self._sorted[at] if inside else None
+
+    def able(self, copy: Copy) -> bool:
+        return self._holder(copy.src) is not None
+
+    def address(self, parts: Sequence[tuple[int, Operand]], size: int) -> int:
+        """Where `size` bytes lie of which each part begins at its offset."""
+        key = tuple((offset, src.address.base, src.bytes) for offset, src in parts)
+        if key not in self.made:
+            held = [(offset, src, self._holder(src)) for offset, src in parts]
+
+            def data() -> Array:
+                found = np.zeros(size, np.uint8)
+                for offset, src, holder in held:
+                    assert holder is not None
+                    raw = np.ascontiguousarray(holder[2]).reshape(-1).view(np.uint8)
+                    low = src.address.base - holder[1]
+                    found[offset : offset + src.bytes] = raw[low : low + src.bytes]
+                return found
+
+            memory = parts[0][1].memory
+            start = self.ends[memory]
+            self.ends[memory] = start + -(-size // GRAIN) * GRAIN
+            self.made[key] = start, LazyArray((size,), np.dtype(np.uint8), data)
+        return self.made[key][0]
+
+
+def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> list[Node]:
+    """`nodes` with loads side by side on chip as one, where each takes longer to begin than to move
+    its bytes."""
+    chains: list[list[tuple[int, EngineStep, Copy]]] = []
+    ends: dict[tuple[str, str, int], list[tuple[int, EngineStep, Copy]]] = {}
+    for number, node in enumerate(nodes):
+        copy = _contiguous_constant_load(node, arch) if isinstance(node, EngineStep) else None
+        if copy is None or not bundles.able(copy):
+            continue
+        assert isinstance(node, EngineStep)
+        most = startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
+        low, size = copy.dst.address.base, copy.dst.bytes
+        chain = ends.pop((copy.engine, copy.dst.memory, low), None)
+        if chain is not None:
+            first = chain[0][2].dst.address.base
+            if low + size - first > most or touched(nodes[chain[0][0] + 1 : number], node.uses[0]):
+                chain = None
+        if chain is None:
+            if size > most:
                 continue
-        last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
-        found.append(node)
-    return found
+            chain = []
+            chains.append(chain)
+        chain.append((number, node, copy))
+        ends[copy.engine, copy.dst.memory, low + -(-size // GRAIN) * GRAIN] = chain
+    gone = dict[int, Node | None]()
+    for chain in chains:
+        if len(chain) > 1:
+            gone |= {number: None for number, *_ in chain}
+            gone[chain[0][0]] = _as_one(chain, bundles)
+    found = (gone.get(number, node) for number, node in enumerate(nodes))
+    return [node for node in found if node is not None]
 
 
-def _one_load(
-    one: EngineStep, two: EngineStep, between: Sequence[Node], arch: Arch
-) -> EngineStep | None:
-    """Two loads as one, ahead of what is `between` them; None where they are not to be joined."""
-    second = _contiguous_constant_load(two, arch)
-    first = None if second is None else _contiguous_constant_load(one, arch)
-    if first is None or second is None:
-        return None
-    size, more = (copy.dst.elements * copy.dst.itemsize for copy in (first, second))
-    ends = (first.dst, second.dst), (first.src, second.src)
-    if any(b.memory != a.memory or b.address != a.address.plus(size) for a, b in ends):
-        return None
-    most = startup_bytes(arch, arch.copy_[first.engine], first.src.memory)
-    if min(size, more) > most or (size + more) % first.dst.itemsize:
-        return None
-    both = _piece(one, first, 0, size + more)
-    # What uses the first load waits no longer for the second than a load takes to begin.
-    moved = two if size + more <= most else both
-    return None if touched(between, moved.uses[0]) else both
+def _as_one(chain: Sequence[tuple[int, EngineStep, Copy]], bundles: Bundles) -> EngineStep:
+    _, leaf, copy = chain[0]
+    low = copy.dst.address.base
+    parts = [(c.dst.address.base - low, c.src) for *_, c in chain]
+    size = parts[-1][0] + parts[-1][1].bytes
+    size = -(-size // copy.dst.itemsize) * copy.dst.itemsize
+    begin = parts[0][1].address.base
+    if any(src.address.base != begin + offset for offset, src in parts):
+        begin = bundles.address(parts, size)
+    src = replace(copy.src, address=Address(begin))
+    return _piece(leaf, replace(copy, src=src), 0, size)
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:
