@@ -188,7 +188,9 @@ def _load_turns(node: Node, arch: Arch) -> int:
     if isinstance(node, EngineStep):
         copies = (item for item in instructions(node.items) if isinstance(item, Copy))
         return int(any(copy.src.memory in OFF_CHIP for copy in copies))
-    if any(leaf.reads for leaf in node.leaves if leaf.engine in arch.copy_):
+    again = (n for segment in node.segments if segment.count > 1 for n in segment.body)
+    again = (leaf for n in again for leaf in n.leaves)
+    if any(leaf.reads for leaf in again if leaf.engine in arch.copy_):
         return 0
     inner = ([_load_turns(each, arch) for each in s.body] for s in node.segments)
     return sum(s.count * max(own, default=0) for s, own in zip(node.segments, inner, strict=True))
@@ -255,6 +257,7 @@ class AheadOfWaits:
         found, used, copies = dict[int, list[Node]](), _Used(), self.prices.arch.copy_
         names = [self.steps.barrier(node.origin) for node in nodes]
         shares, now, clock = self._shares(names, nodes), 0.0, list[float]()
+        self._measure(names, nodes, shares)
         loaded: dict[str, float] = {}  # buffer -> when what is loaded to it is there
         for number, (name, node) in enumerate(zip(names, nodes, strict=True)):
             place = number
@@ -266,7 +269,6 @@ class AheadOfWaits:
                 now = max(now, *reads, 0.0) + self.prices.busy(node) * shares.get(name, 1.0)
             if isinstance(node, SegmentedLoop):
                 for engine in {leaf.engine for leaf in node.leaves} & copies.keys():
-                    self.waits.pop(engine, None)
                     self.free[engine] = max(self.free.get(engine, 0.0), now)
             clock.append(now)
             self.ends[name] = now
@@ -284,15 +286,20 @@ class AheadOfWaits:
         engine, cycles = leaf.engine, self.prices.moving(leaf)
         begin, now = self.free.get(engine, 0.0), clock[-1] if clock else 0.0
         gaps = self.waits.setdefault(engine, [])
-        if _contiguous_constant_load(leaf, self.prices.arch) is not None:
+        copy = _contiguous_constant_load(leaf, self.prices.arch)
+        if copy is not None and copy.dst.bytes >= leaf.uses[0].high - leaf.uses[0].low:
             use = leaf.uses[0]
             (last,) = used.last("", use, [0], [use.high - use.low])
             vacant = clock[last] if last >= 0 else 0.0
             for place, (wait, came, end) in enumerate(gaps):
                 start = max(came, vacant)
-                if last < wait and start + cycles <= end and use.memory != "shared":
+                over = max(0.0, start + cycles - end)
+                if last < wait and start < end and over <= self.slack(engine, wait) and use.memory != "shared":
                     before = [(wait, came, start)] if start > came else []
-                    gaps[place : place + 1] = [*before, (wait, start + cycles, end)]
+                    gaps[place : place + 1] = [*before, *([(wait, start + cycles, end)] if not over else [])]
+                    if over:
+                    self.late[engine] = self.late.get(engine, 0.0) + over
+                    self.free[engine] = self.free.get(engine, 0.0) + over
                     return wait, start + cycles
             if vacant > begin:
                 gaps.append((number, begin, vacant))
@@ -306,6 +313,24 @@ class AheadOfWaits:
                 begin = max(begin, end)
         self.free[engine] = begin + cycles
         return number, begin + cycles
+
+    def _measure(self, names, nodes, shares):
+        self.behind, self.work = {}, [0.0]
+        engines = self.prices.arch.copy_
+        rows = {e: [0.0] for e in engines}
+        for name, node in zip(names[::-1], nodes[::-1]):
+            found = defaultdict(float)
+            self.prices.add([node], 1, found)
+            for e in engines:
+                rows[e].append(rows[e][-1] + found[e])
+            moving = {*engines, *self.prices.arch.far_rates}
+            self.work.append(self.work[-1] + sum(c for n, c in found.items() if n not in moving))
+        self.behind = {e: r[::-1] for e, r in rows.items()}
+        self.work.reverse()
+        self.late = {}
+
+    def slack(self, engine: str, wait: int) -> float:
+        return self.behind[engine][wait] - self.work[wait] - self.late.get(engine, 0.0)
 
     def _shares(self, names: Sequence[str], nodes: Sequence[Node]) -> dict[str, float]:
         """By step, the part of what its engines have to do one after another that it takes."""
