@@ -297,7 +297,6 @@ class AheadOfWaits:
                 if last < wait and start < end and over <= self.slack(engine, wait) and use.memory != "shared":
                     before = [(wait, came, start)] if start > came else []
                     gaps[place : place + 1] = [*before, *([(wait, start + cycles, end)] if not over else [])]
-                    if over:
                     self.late[engine] = self.late.get(engine, 0.0) + over
                     self.free[engine] = self.free.get(engine, 0.0) + over
                     return wait, start + cycles
