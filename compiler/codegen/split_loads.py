@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -436,50 +436,91 @@ class Bundles:
         return self.made[key][0]
 
 
+class _Row(NamedTuple):
+    """Loads of constants side by side on chip."""
+
+    places: list[int]
+    """Numbers among the nodes of the core."""
+    parts: list[Copy]
+
+    @property
+    def low(self) -> int:
+        """First byte on chip."""
+        return self.parts[0].dst.address.base
+
+    @property
+    def end(self) -> int:
+        """Byte behind it."""
+        return self.parts[-1].dst.address.base + self.parts[-1].dst.bytes
+
+    @property
+    def one(self) -> bool:
+        """Whether they are one range off chip as well."""
+        by = self.parts[0].src.address.base - self.low
+        moved = all(c.src.address.base - c.dst.address.base == by for c in self.parts)
+        return moved and sum(c.dst.bytes for c in self.parts) == self.end - self.low
+
+
 def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> list[Node]:
-    """`nodes` with loads side by side on chip as one, where each takes longer to begin than to move
-    its bytes."""
-    chains: list[list[tuple[int, EngineStep, Copy]]] = []
-    ends: dict[tuple[str, str, int], list[tuple[int, EngineStep, Copy]]] = {}
+    """`nodes` with loads side by side on chip as one, where either takes longer to begin than to
+    move its bytes; what lies apart off chip, where both do."""
+    rows: list[_Row] = []
+    ends: dict[tuple[str, str, int], _Row] = {}
+    last: dict[str, int] = {}
     for number, node in enumerate(nodes):
         copy = _contiguous_constant_load(node, arch) if isinstance(node, EngineStep) else None
-        if copy is None or not bundles.able(copy):
+        before = {engine: last.get(engine, -1) for engine, _ in node.touches}
+        last |= dict.fromkeys(before, number)
+        if copy is None:
             continue
-        assert isinstance(node, EngineStep)
-        most = startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
-        low, size = copy.dst.address.base, copy.dst.bytes
-        chain = ends.pop((copy.engine, copy.dst.memory, low), None)
-        if chain is not None:
-            first = chain[0][2].dst.address.base
-            if low + size - first > most or touched(nodes[chain[0][0] + 1 : number], node.uses[0]):
-                chain = None
-        if chain is None:
-            if size > most:
-                continue
-            chain = []
-            chains.append(chain)
-        chain.append((number, node, copy))
-        ends[copy.engine, copy.dst.memory, low + -(-size // GRAIN) * GRAIN] = chain
-    gone = dict[int, Node | None]()
-    for chain in chains:
-        if len(chain) > 1:
-            gone |= {number: None for number, *_ in chain}
-            gone[chain[0][0]] = _as_one(chain, bundles)
-    found = (gone.get(number, node) for number, node in enumerate(nodes))
+        low, row = copy.dst.address.base, None
+        row = ends.pop((copy.engine, copy.dst.memory, low), None)
+        if row is not None and _joins(row, number, copy, nodes, arch, bundles, before.get(copy.engine, -1)):
+            row.places.append(number)
+            row.parts.append(copy)
+        else:
+            row = _Row([number], [copy])
+            rows.append(row)
+        ends[copy.engine, copy.dst.memory, -(-row.end // GRAIN) * GRAIN] = row
+        ends[copy.engine, copy.dst.memory, row.end] = row
+    made = dict[int, Node | None]()
+    for row in rows:
+        if len(row.places) > 1:
+            first = nodes[row.places[0]]
+            assert isinstance(first, EngineStep)
+            made |= dict.fromkeys(row.places) | {row.places[0]: _as_one(first, row, bundles)}
+    found = (made.get(number, node) for number, node in enumerate(nodes))
     return [node for node in found if node is not None]
 
 
-def _as_one(chain: Sequence[tuple[int, EngineStep, Copy]], bundles: Bundles) -> EngineStep:
-    _, leaf, copy = chain[0]
-    low = copy.dst.address.base
-    parts = [(c.dst.address.base - low, c.src) for *_, c in chain]
-    size = parts[-1][0] + parts[-1][1].bytes
-    size = -(-size // copy.dst.itemsize) * copy.dst.itemsize
-    begin = parts[0][1].address.base
-    if any(src.address.base != begin + offset for offset, src in parts):
-        begin = bundles.address(parts, size)
-    src = replace(copy.src, address=Address(begin))
-    return _piece(leaf, replace(copy, src=src), 0, size)
+def _joins(
+    row: _Row, number: int, copy: Copy, nodes: Sequence[Node], arch: Arch, bundles: Bundles, before: int
+) -> bool:
+    size, more, item = row.end - row.low, copy.dst.bytes, row.parts[0].dst.itemsize
+    most = startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
+    longer = _Row([*row.places, number], [*row.parts, copy])
+    total = longer.end - longer.low
+    if total % item:
+        return False
+    use = nodes[number].uses[0]
+    if total > most:
+        if not longer.one or min(size, more) > most or before != row.places[-1]:
+            return False
+        use = use._replace(low=row.low)
+    elif not longer.one and not all(map(bundles.able, longer.parts)):
+        return False
+    between = [n for i, n in enumerate(nodes[row.places[0] + 1 : number], row.places[0] + 1) if i not in row.places]
+    return not touched(between, use)
+
+
+def _as_one(leaf: EngineStep, row: _Row, bundles: Bundles) -> EngineStep:
+    """The load of all of a row."""
+    copy, size = row.parts[0], row.end - row.low
+    if not row.one:
+        parts = [(each.dst.address.base - row.low, each.src) for each in row.parts]
+        src = replace(copy.src, address=Address(bundles.address(parts, size)))
+        copy = replace(copy, src=src)
+    return _piece(leaf, copy, 0, size)
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:
