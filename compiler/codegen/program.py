@@ -155,7 +155,8 @@ class ProgramCode(OffChip):
             constants=tuple(
                 Constant(name, self.far[name][1], data, data.nbytes, self.far[name][0])
                 for name, data in self.constants.items()
-            ) + tuple(self.bundled),
+            )
+            + tuple(self.bundled),
             buffers=tuple(self.buffers),
             inputs=tuple(self.port(name) for name in self.graph.inputs),
             outputs=tuple(self.port(name) for name in self.graph.outputs),
@@ -619,19 +620,22 @@ class ProgramCode(OffChip):
 
     @property
     def bundles(self) -> Bundles:
-        """Small constants that may come with one load."""
-        held = {name: (*self.far[name], data) for name, data in self.constants.items()}
-        return Bundles(held, dict(self._layout[1]))
+        """Constants of which copies may lie side by side, and where there is room for these."""
+        held = [(self.far[name][1], data) for name, data in self.constants.items()]
+        return Bundles(sorted(held, key=lambda each: each[0]), self._layout[1][self.arch.constants])
 
     def with_bundles(self, cores: Sequence[list[Node]], bundles: Bundles) -> ProgramCode:
-        """With `cores` for its own, whose loads read `bundles`."""
-        home, last = self.arch.constants, max(0, self.numbers - 1)
-        made = tuple(
-            Constant(f"bundle{n}", address, data, data.nbytes, home)
-            for n, (address, data) in enumerate(bundles.made.values())
-        )
-        self.buffers.extend(Buffer(c.name, home, c.address, c.data.nbytes, None, 0, last) for c in made)
-        return replace(self, cores=cores, bundled=made)
+        """With loads of these `bundles` on its cores."""
+        home, last, alike = self.arch.constants, max(0, self.numbers - 1), dict(self.alike)
+        made: list[Constant] = []
+        for address, data, origin in bundles.made.values():
+            name, number = f"bundle{len(made)}", self.origins[origin].group
+            made.append(Constant(name, address, data, data.nbytes, home))
+            self.buffers.append(Buffer(name, home, address, data.nbytes, None, 0, last))
+            if number in alike:  # whose load reads it, as that of an equal layer reads another one
+                (key, values), site = alike[number]
+                alike[number] = ((key, "bundle"), values), site.beside(name, (home, address))
+        return replace(self, cores=cores, bundled=tuple(made), alike=alike)
 
     @property
     def shared_end(self) -> int:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import groupby
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 
@@ -78,7 +77,7 @@ class SplitLoads(Omittable):
             return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
         apart = [_turns_apart(nodes, prices, self.turns) for nodes in cores]
-        apart = [join_small_loads(nodes, arch, bundles or Bundles({}, {})) for nodes in apart]
+        apart = [join_small_loads(nodes, arch, bundles or Bundles((), 0)) for nodes in apart]
         found = [self._of_core(nodes, prices) for nodes in apart]
         if steps is not None:
             found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
@@ -294,9 +293,17 @@ class AheadOfWaits:
             for place, (wait, came, end) in enumerate(gaps):
                 start = max(came, vacant)
                 over = max(0.0, start + cycles - end)
-                if last < wait and start < end and over <= self.slack(engine, wait) and use.memory != "shared":
+                if (
+                    last < wait
+                    and start < end
+                    and over <= self.slack(engine, wait)
+                    and use.memory != "shared"
+                ):
                     before = [(wait, came, start)] if start > came else []
-                    gaps[place : place + 1] = [*before, *([(wait, start + cycles, end)] if not over else [])]
+                    gaps[place : place + 1] = [
+                        *before,
+                        *([(wait, start + cycles, end)] if not over else []),
+                    ]
                     self.late[engine] = self.late.get(engine, 0.0) + over
                     self.free[engine] = self.free.get(engine, 0.0) + over
                     return wait, start + cycles
@@ -388,59 +395,52 @@ def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
 
 @dataclass
 class Bundles:
-    """Small constants that lie behind each other off chip for a core that loads them as one."""
+    """Copies of small constants that lie side by side off chip, for one load on one core."""
 
-    constants: Mapping[str, tuple[str, int, AnyArray]]
-    """Memory, address and elements by name."""
-    ends: dict[str, int]
-    """By memory, its first free byte."""
-    made: dict[Sequence[tuple[int, int, int]], tuple[int, AnyArray]] = field(default_factory=dict)
-    """By offset, first byte and size of each part: address and bytes."""
+    constants: Sequence[tuple[int, AnyArray]]
+    """Addresses, in order, with what lies there."""
+    end: int
+    """Of what lies beside them."""
+    made: dict[Hashable, tuple[int, LazyArray, int]] = field(default_factory=dict)
+    """By what it holds, address and bytes of each bundle, with the origin of its first load."""
 
-    @cached_property
-    def _sorted(self) -> list[tuple[str, int, AnyArray]]:
-        return sorted(self.constants.values(), key=lambda each: each[:2])
-
-    def _holder(self, src: Operand) -> tuple[str, int, AnyArray] | None:
+    def holder(self, src: Operand) -> tuple[int, AnyArray] | None:
         """The constant in which an operand off chip lies."""
-        keys = [each[:2] for each in self._sorted]
-        at = bisect_right(keys, (src.memory, src.address.base)) - 1
-        if at < 0 or src.address.terms or src.address.ring is not None:
-            return None
-        memory, low, data = self._sorted[at]
-        inside = memory == src.memory and src.address.base + src.bytes <= low + data.nbytes
-        return self._sorted[at] if inside else None
+        base = src.address.base
+        found = self.constants[bisect_right(self.constants, base, key=lambda each: each[0]) - 1 :]
+        inside = (
+            found and found[0][0] <= base and base + src.bytes <= found[0][0] + found[0][1].nbytes
+        )
+        return found[0] if inside else None
 
-    def able(self, copy: Copy) -> bool:
-        return self._holder(copy.src) is not None
-
-    def address(self, parts: Sequence[tuple[int, Operand]], size: int) -> int:
-        """Where `size` bytes lie of which each part begins at its offset."""
+    def address(self, row: _Row) -> int:
+        """Where a bundle lies of what a row of loads brings, as it lies on chip."""
+        parts = [(each.dst.address.base - row.low, each.src) for each in row.parts]
         key = tuple((offset, src.address.base, src.bytes) for offset, src in parts)
         if key not in self.made:
-            held = [(offset, src, self._holder(src)) for offset, src in parts]
+            size = row.end - row.low
 
             def data() -> Array:
                 found = np.zeros(size, np.uint8)
-                for offset, src, holder in held:
-                    assert holder is not None
-                    raw = np.ascontiguousarray(holder[2]).reshape(-1).view(np.uint8)
-                    low = src.address.base - holder[1]
+                for offset, src in parts:
+                    low, whole = self.holder(src) or (0, found)
+                    raw = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+                    low = src.address.base - low
                     found[offset : offset + src.bytes] = raw[low : low + src.bytes]
                 return found
 
-            memory = parts[0][1].memory
-            start = self.ends[memory]
-            self.ends[memory] = start + -(-size // GRAIN) * GRAIN
-            self.made[key] = start, LazyArray((size,), np.dtype(np.uint8), data)
+            made = LazyArray((size,), np.dtype(np.uint8), data)
+            self.made[key] = self.end, made, row.parts[0].origin
+            self.end += -(-size // GRAIN) * GRAIN
         return self.made[key][0]
 
 
-class _Row(NamedTuple):
-    """Loads of constants side by side on chip."""
+@dataclass
+class _Row:
+    """Loads of constants of one core side by side on chip."""
 
-    places: list[int]
-    """Numbers among the nodes of the core."""
+    numbers: list[int]
+    """Of its nodes."""
     parts: list[Copy]
 
     @property
@@ -450,77 +450,68 @@ class _Row(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Byte behind it."""
+        """The byte behind it."""
         return self.parts[-1].dst.address.base + self.parts[-1].dst.bytes
 
     @property
     def one(self) -> bool:
-        """Whether they are one range off chip as well."""
-        by = self.parts[0].src.address.base - self.low
-        moved = all(c.src.address.base - c.dst.address.base == by for c in self.parts)
-        return moved and sum(c.dst.bytes for c in self.parts) == self.end - self.low
+        """Whether its bytes lie behind each other off chip as well."""
+        by = {each.src.address.base - each.dst.address.base for each in self.parts}
+        return len(by) == 1 and sum(each.dst.bytes for each in self.parts) == self.end - self.low
+
+    def joined(self, bundles: Bundles) -> Copy:
+        """One load of all of it."""
+        first = self.parts[0]
+        address = first.src.address if self.one else Address(bundles.address(self))
+        return replace(first, src=replace(first.src, address=address))
 
 
 def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> list[Node]:
     """`nodes` with loads side by side on chip as one, where either takes longer to begin than to
-    move its bytes; what lies apart off chip, where both do."""
+    move its bytes, or where all together do, which then come from a bundle."""
     rows: list[_Row] = []
     ends: dict[tuple[str, str, int], _Row] = {}
     last: dict[str, int] = {}
     for number, node in enumerate(nodes):
         copy = _contiguous_constant_load(node, arch) if isinstance(node, EngineStep) else None
-        before = {engine: last.get(engine, -1) for engine, _ in node.touches}
-        last |= dict.fromkeys(before, number)
-        if copy is None:
-            continue
-        low, row = copy.dst.address.base, None
-        row = ends.pop((copy.engine, copy.dst.memory, low), None)
-        if row is not None and _joins(row, number, copy, nodes, arch, bundles, before.get(copy.engine, -1)):
-            row.places.append(number)
-            row.parts.append(copy)
-        else:
-            row = _Row([number], [copy])
-            rows.append(row)
-        ends[copy.engine, copy.dst.memory, -(-row.end // GRAIN) * GRAIN] = row
-        ends[copy.engine, copy.dst.memory, row.end] = row
-    made = dict[int, Node | None]()
-    for row in rows:
-        if len(row.places) > 1:
-            first = nodes[row.places[0]]
-            assert isinstance(first, EngineStep)
-            made |= dict.fromkeys(row.places) | {row.places[0]: _as_one(first, row, bundles)}
-    found = (made.get(number, node) for number, node in enumerate(nodes))
-    return [node for node in found if node is not None]
+        if copy is not None:
+            row = ends.get((copy.engine, copy.dst.memory, copy.dst.address.base))
+            longer = row and _Row([*row.numbers, number], [*row.parts, copy])
+            if row and longer and _joins(longer, last[copy.engine], nodes, arch, bundles):
+                row.numbers, row.parts = longer.numbers, longer.parts
+            else:
+                row = _Row([number], [copy])
+                rows.append(row)
+            for end in (row.end, -(-row.end // GRAIN) * GRAIN):
+                ends[copy.engine, copy.dst.memory, end] = row
+        last |= {engine: number for engine, _ in node.touches}
+    made = dict[int, Node]()
+    for row in (row for row in rows if row.parts[1:]):
+        leaf = nodes[row.numbers[0]]
+        assert isinstance(leaf, EngineStep)
+        made[row.numbers[0]] = _piece(leaf, row.joined(bundles), 0, row.end - row.low)
+    behind = {number for row in rows for number in row.numbers[1:]}
+    return [made.get(n, node) for n, node in enumerate(nodes) if n not in behind]
 
 
-def _joins(
-    row: _Row, number: int, copy: Copy, nodes: Sequence[Node], arch: Arch, bundles: Bundles, before: int
-) -> bool:
-    size, more, item = row.end - row.low, copy.dst.bytes, row.parts[0].dst.itemsize
+def _joins(row: _Row, before: int, nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> bool:
+    """Whether the last load of a row may come with those ahead of it; `before` is the number of the
+    last node on their engine."""
+    *ahead, number = row.numbers
+    *_, copy = row.parts
     most = startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
-    longer = _Row([*row.places, number], [*row.parts, copy])
-    total = longer.end - longer.low
-    if total % item:
+    total, more, use = row.end - row.low, copy.dst.bytes, nodes[number].uses[0]
+    if total % copy.dst.itemsize or total % row.parts[0].dst.itemsize:
         return False
-    use = nodes[number].uses[0]
     if total > most:
-        if not longer.one or min(size, more) > most or before != row.places[-1]:
+        # What uses the first load waits no longer for others than a load takes to begin.
+        if not row.one or min(total - more, more) > most or before != ahead[-1]:
             return False
         use = use._replace(low=row.low)
-    elif not longer.one and not all(map(bundles.able, longer.parts)):
+    elif not row.one and not all(map(bundles.holder, (each.src for each in row.parts))):
         return False
-    between = [n for i, n in enumerate(nodes[row.places[0] + 1 : number], row.places[0] + 1) if i not in row.places]
-    return not touched(between, use)
-
-
-def _as_one(leaf: EngineStep, row: _Row, bundles: Bundles) -> EngineStep:
-    """The load of all of a row."""
-    copy, size = row.parts[0], row.end - row.low
-    if not row.one:
-        parts = [(each.dst.address.base - row.low, each.src) for each in row.parts]
-        src = replace(copy.src, address=Address(bundles.address(parts, size)))
-        copy = replace(copy, src=src)
-    return _piece(leaf, copy, 0, size)
+    between = (n for n in range(ahead[0] + 1, number) if n not in ahead)
+    return not touched(map(nodes.__getitem__, between), use)
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:
