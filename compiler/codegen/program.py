@@ -30,8 +30,8 @@ from compiler.codegen.nodes import (
     renamed,
     step_barrier,
 )
-from compiler.codegen.split_loads import Bundles
 from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
+from compiler.codegen.split_loads import Bundles
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
@@ -116,7 +116,7 @@ class ProgramCode(OffChip):
     _bare: Outlines = field(default_factory=lambda: Outlines(values=True, bare=True))
     _classes: dict[Hashable, Hashable] = field(default_factory=dict)
     """What groups depend on without the numbers of encodings and clips, by the same with them."""
-    alike: dict[int, tuple[Hashable, GroupSite]] = field(default_factory=dict)
+    alike: dict[int, tuple[tuple[Hashable, ...], GroupSite]] = field(default_factory=dict)
     """By step, what all have in common that do the same with other values and encodings, and where
     it stands."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
@@ -633,8 +633,8 @@ class ProgramCode(OffChip):
             made.append(Constant(name, address, data, data.nbytes, home))
             self.buffers.append(Buffer(name, home, address, data.nbytes, None, 0, last))
             if number in alike:  # whose load reads it, as that of an equal layer reads another one
-                (key, values), site = alike[number]
-                alike[number] = ((key, "bundle"), values), site.beside(name, (home, address))
+                key, site = alike[number]
+                alike[number] = (*key, "bundle"), site.beside(name, (home, address))
         return replace(self, cores=cores, bundled=tuple(made), alike=alike)
 
     @property

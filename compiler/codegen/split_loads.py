@@ -187,9 +187,8 @@ def _load_turns(node: Node, arch: Arch) -> int:
     if isinstance(node, EngineStep):
         copies = (item for item in instructions(node.items) if isinstance(item, Copy))
         return int(any(copy.src.memory in OFF_CHIP for copy in copies))
-    again = (n for segment in node.segments if segment.count > 1 for n in segment.body)
-    again = (leaf for n in again for leaf in n.leaves)
-    if any(leaf.reads for leaf in again if leaf.engine in arch.copy_):
+    again = (each for segment in node.segments if segment.count > 1 for each in segment.body)
+    if any(leaf.reads for each in again for leaf in each.leaves if leaf.engine in arch.copy_):
         return 0
     inner = ([_load_turns(each, arch) for each in s.body] for s in node.segments)
     return sum(s.count * max(own, default=0) for s, own in zip(node.segments, inner, strict=True))
@@ -240,7 +239,8 @@ def _one_slot(use: Use, items: Sequence[Item]) -> Use:
 @dataclass
 class AheadOfWaits:
     """Loads of constants ahead of a wait of their engine for what a step stores, or for a place, as
-    long as they find their own places free and end before that."""
+    long as they find their own places free; and end before that, unless loads are what all wait
+    for from there on: then only the time counts in which their engine rests."""
 
     prices: EngineCycles
     steps: StepTimes
@@ -250,19 +250,21 @@ class AheadOfWaits:
     """Barrier of a step -> when it is expected to be over."""
     waits: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     """Copy engine -> numbers of the nodes that wait, when each wait begins, and when it ends."""
+    late: dict[str, float] = field(default_factory=dict)
+    """Copy engine -> by how much waits for what steps store have grown."""
 
     def apply(self, nodes: Sequence[Node]) -> list[Node]:
         """`nodes` in their new order."""
         found, used, copies = dict[int, list[Node]](), _Used(), self.prices.arch.copy_
         names = [self.steps.barrier(node.origin) for node in nodes]
         shares, now, clock = self._shares(names, nodes), 0.0, list[float]()
-        self._measure(names, nodes, shares)
+        spare = self._spare(nodes)
         loaded: dict[str, float] = {}  # buffer -> when what is loaded to it is there
         for number, (name, node) in enumerate(zip(names, nodes, strict=True)):
             place = number
             reads = (loaded.get(use.buffer, 0.0) for _, use in node.touches if not use.write)
             if isinstance(node, EngineStep) and node.engine in copies:
-                place, end = self._place(number, node, used, clock)
+                place, end = self._place(number, node, used, clock, spare)
                 loaded |= {use.buffer: end for use in node.uses if use.write}
             else:
                 now = max(now, *reads, 0.0) + self.prices.busy(node) * shares.get(name, 1.0)
@@ -278,35 +280,32 @@ class AheadOfWaits:
         return [node for own in found.values() for node in (*own[1:], own[0])]
 
     def _place(
-        self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float]
-    ) -> tuple[int, float]:
+        self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float],
+        spare: Sequence[Mapping[str, float]],
+    ) -> tuple[int, float]:  # fmt: skip
         """The number of the node ahead of which a step of a copy engine goes, or its own, and when
         it is over."""
         engine, cycles = leaf.engine, self.prices.moving(leaf)
         begin, now = self.free.get(engine, 0.0), clock[-1] if clock else 0.0
         gaps = self.waits.setdefault(engine, [])
         copy = _contiguous_constant_load(leaf, self.prices.arch)
-        if copy is not None and copy.dst.bytes >= leaf.uses[0].high - leaf.uses[0].low:
+        # Of one in parts the last says when all are there; what others use as well keeps its turn.
+        whole = copy is not None and copy.dst.bytes == leaf.uses[0].high - leaf.uses[0].low
+        if whole and leaf.uses[0].memory != "shared":
             use = leaf.uses[0]
             (last,) = used.last("", use, [0], [use.high - use.low])
             vacant = clock[last] if last >= 0 else 0.0
             for place, (wait, came, end) in enumerate(gaps):
                 start = max(came, vacant)
-                over = max(0.0, start + cycles - end)
-                if (
-                    last < wait
-                    and start < end
-                    and over <= self.slack(engine, wait)
-                    and use.memory != "shared"
-                ):
-                    before = [(wait, came, start)] if start > came else []
-                    gaps[place : place + 1] = [
-                        *before,
-                        *([(wait, start + cycles, end)] if not over else []),
-                    ]
-                    self.late[engine] = self.late.get(engine, 0.0) + over
-                    self.free[engine] = self.free.get(engine, 0.0) + over
-                    return wait, start + cycles
+                late, grown = max(0.0, start + cycles - end), self.late.get(engine, 0.0)
+                if last >= wait or start >= end or late > spare[wait][engine] - grown:
+                    continue
+                before = [(wait, came, start)] if start > came else []
+                after = [] if late else [(wait, start + cycles, end)]
+                gaps[place : place + 1] = [*before, *after]
+                self.late[engine] = grown + late
+                self.free[engine] = self.free.get(engine, 0.0) + late
+                return wait, start + cycles
             if vacant > begin:
                 gaps.append((number, begin, vacant))
             begin = max(begin, vacant)
@@ -320,23 +319,16 @@ class AheadOfWaits:
         self.free[engine] = begin + cycles
         return number, begin + cycles
 
-    def _measure(self, names, nodes, shares):
-        self.behind, self.work = {}, [0.0]
-        engines = self.prices.arch.copy_
-        rows = {e: [0.0] for e in engines}
-        for name, node in zip(names[::-1], nodes[::-1]):
-            found = defaultdict(float)
+    def _spare(self, nodes: Sequence[Node]) -> list[dict[str, float]]:
+        """By node, how much longer it and all behind it keep each copy engine than the engines that
+        compute: if these begin later by no more than that, they are still waited for by nobody."""
+        copies, found = self.prices.arch.copy_, defaultdict[str, float](float)
+        moving, behind = {*copies, *self.prices.arch.far_rates}, list[dict[str, float]]()
+        for node in reversed(nodes):
             self.prices.add([node], 1, found)
-            for e in engines:
-                rows[e].append(rows[e][-1] + found[e])
-            moving = {*engines, *self.prices.arch.far_rates}
-            self.work.append(self.work[-1] + sum(c for n, c in found.items() if n not in moving))
-        self.behind = {e: r[::-1] for e, r in rows.items()}
-        self.work.reverse()
-        self.late = {}
-
-    def slack(self, engine: str, wait: int) -> float:
-        return self.behind[engine][wait] - self.work[wait] - self.late.get(engine, 0.0)
+            work = sum(cycles for name, cycles in found.items() if name not in moving)
+            behind.append({engine: found[engine] - work for engine in copies})
+        return behind[::-1]
 
     def _shares(self, names: Sequence[str], nodes: Sequence[Node]) -> dict[str, float]:
         """By step, the part of what its engines have to do one after another that it takes."""
@@ -474,10 +466,14 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> lis
     last: dict[str, int] = {}
     for number, node in enumerate(nodes):
         copy = _contiguous_constant_load(node, arch) if isinstance(node, EngineStep) else None
-        if copy is not None:
+        if isinstance(node, EngineStep) and copy is not None:
             row = ends.get((copy.engine, copy.dst.memory, copy.dst.address.base))
             longer = row and _Row([*row.numbers, number], [*row.parts, copy])
-            if row and longer and _joins(longer, last[copy.engine], nodes, arch, bundles):
+            if (
+                row
+                and longer
+                and _joins(longer, node.uses[0], last[copy.engine], nodes, arch, bundles)
+            ):
                 row.numbers, row.parts = longer.numbers, longer.parts
             else:
                 row = _Row([number], [copy])
@@ -495,12 +491,12 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> lis
 
 
 def _joins(row: _Row, before: int, nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> bool:
-    """Whether the last load of a row may come with those ahead of it; `before` is the number of the
-    last node on their engine."""
+    """Whether the last load of a row, which makes a `use`, may come with those ahead of it; `before`
+    is the number of the last node on their engine."""
     *ahead, number = row.numbers
     *_, copy = row.parts
     most = startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
-    total, more, use = row.end - row.low, copy.dst.bytes, nodes[number].uses[0]
+    total, more = row.end - row.low, copy.dst.bytes
     if total % copy.dst.itemsize or total % row.parts[0].dst.itemsize:
         return False
     if total > most:

@@ -351,8 +351,8 @@ class _Space:
             low = int(self.spans[own, 0].min())
             offsets, size = self.spans[own, 0] - low, int(self.spans[own, 1].max()) - low
             if load.parts:
-                *starts, size = row_offsets([buffer for _, buffer in load.rows])
-                offsets = np.array(starts)
+                *places_in, size = row_offsets([buffer for _, buffer in load.rows])
+                offsets = np.array(places_in)
                 low = max(0, min(low, (self.size - size) // self.grain * self.grain))
             # What is over before it is wished for, or begins behind it, is in nobody's way.
             near = (self.spans[:, 3] >= wish) & (self.spans[:, 2] <= load.last)
