@@ -490,9 +490,11 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> lis
     return [made.get(n, node) for n, node in enumerate(nodes) if n not in behind]
 
 
-def _joins(row: _Row, before: int, nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> bool:
-    """Whether the last load of a row, which makes a `use`, may come with those ahead of it; `before`
-    is the number of the last node on their engine."""
+def _joins(
+    row: _Row, use: Use, before: int, nodes: Sequence[Node], arch: Arch, bundles: Bundles
+) -> bool:
+    """Whether the last load of a row, with its `use`, may come with those ahead of it; `before` is
+    the number of the last node on their engine."""
     *ahead, number = row.numbers
     *_, copy = row.parts
     most = startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
