@@ -298,7 +298,7 @@ class AheadOfWaits:
             for place, (wait, came, end) in enumerate(gaps):
                 start = max(came, vacant)
                 late, grown = max(0.0, start + cycles - end), self.late.get(engine, 0.0)
-                if last >= wait or start >= end or late > spare[wait][engine] - grown:
+                if last >= wait or start >= end or late > max(0.0, spare[wait][engine] - grown):
                     continue
                 before = [(wait, came, start)] if start > came else []
                 after = [] if late else [(wait, start + cycles, end)]
