@@ -396,14 +396,13 @@ class Bundles:
     made: dict[Hashable, tuple[int, LazyArray, int]] = field(default_factory=dict)
     """By what it holds, address and bytes of each bundle, with the origin of its first load."""
 
-    def holder(self, src: Operand) -> tuple[int, AnyArray] | None:
+    def constant_at(self, src: Operand) -> tuple[int, AnyArray] | None:
         """The constant in which an operand off chip lies."""
         base = src.address.base
-        found = self.constants[bisect_right(self.constants, base, key=lambda each: each[0]) - 1 :]
-        inside = (
-            found and found[0][0] <= base and base + src.bytes <= found[0][0] + found[0][1].nbytes
-        )
-        return found[0] if inside else None
+        at = bisect_right(self.constants, base, key=lambda each: each[0]) - 1
+        if at < 0 or base + src.bytes > self.constants[at][0] + self.constants[at][1].nbytes:
+            return None
+        return self.constants[at]
 
     def address(self, row: _Row) -> int:
         """Where a bundle lies of what a row of loads brings, as it lies on chip."""
@@ -415,7 +414,7 @@ class Bundles:
             def data() -> Array:
                 found = np.zeros(size, np.uint8)
                 for offset, src in parts:
-                    low, whole = self.holder(src) or (0, found)
+                    low, whole = self.constant_at(src) or (0, found)
                     raw = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
                     low = src.address.base - low
                     found[offset : offset + src.bytes] = raw[low : low + src.bytes]
@@ -451,8 +450,12 @@ class _Row:
         by = {each.src.address.base - each.dst.address.base for each in self.parts}
         return len(by) == 1 and sum(each.dst.bytes for each in self.parts) == self.end - self.low
 
-    def joined(self, bundles: Bundles) -> Copy:
-        """One load of all of it."""
+    def beside(self, number: int, copy: Copy) -> _Row:
+        """With one more load."""
+        return _Row([*self.numbers, number], [*self.parts, copy])
+
+    def one_load(self, bundles: Bundles) -> Copy:
+        """What brings all of it."""
         first = self.parts[0]
         address = first.src.address if self.one else Address(bundles.address(self))
         return replace(first, src=replace(first.src, address=address))
@@ -467,13 +470,9 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> lis
     for number, node in enumerate(nodes):
         copy = _contiguous_constant_load(node, arch) if isinstance(node, EngineStep) else None
         if isinstance(node, EngineStep) and copy is not None:
-            row = ends.get((copy.engine, copy.dst.memory, copy.dst.address.base))
-            longer = row and _Row([*row.numbers, number], [*row.parts, copy])
-            if (
-                row
-                and longer
-                and _joins(longer, node.uses[0], last[copy.engine], nodes, arch, bundles)
-            ):
+            row = ends.get((copy.engine, copy.dst.memory, copy.dst.address.base), _Row([], []))
+            longer, before = row.beside(number, copy), last.get(copy.engine, -1)
+            if row.parts and _joins(longer, node.uses[0], before, nodes, arch, bundles):
                 row.numbers, row.parts = longer.numbers, longer.parts
             else:
                 row = _Row([number], [copy])
@@ -485,7 +484,7 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> lis
     for row in (row for row in rows if row.parts[1:]):
         leaf = nodes[row.numbers[0]]
         assert isinstance(leaf, EngineStep)
-        made[row.numbers[0]] = _piece(leaf, row.joined(bundles), 0, row.end - row.low)
+        made[row.numbers[0]] = _piece(leaf, row.one_load(bundles), 0, row.end - row.low)
     behind = {number for row in rows for number in row.numbers[1:]}
     return [made.get(n, node) for n, node in enumerate(nodes) if n not in behind]
 
@@ -506,7 +505,7 @@ def _joins(
         if not row.one or min(total - more, more) > most or before != ahead[-1]:
             return False
         use = use._replace(low=row.low)
-    elif not row.one and not all(map(bundles.holder, (each.src for each in row.parts))):
+    elif not row.one and not all(map(bundles.constant_at, (each.src for each in row.parts))):
         return False
     between = (n for n in range(ahead[0] + 1, number) if n not in ahead)
     return not touched(map(nodes.__getitem__, between), use)

@@ -161,7 +161,9 @@ def _planned(
         ]
         if own and not alloc.moves_in(memory):
             space = _Space.of(role, memory, steps, begins)
-            space.move(_gathered(own, steps, arch, twins), places, late, twins)
+            if GRAIN % memory.alignment == 0:
+                own = _gathered(own, steps, arch, twins)
+            space.move(own, places, late, twins)
     made = (
         replace(step, places=own) if isinstance(step, PlacedGroup) else step
         for step, own in zip(steps, places, strict=True)
@@ -172,27 +174,28 @@ def _planned(
 def _gathered(
     wanted: Sequence[tuple[_Load, int]], steps: Sequence[Step], arch: Arch, twins: Sequence[int]
 ) -> list[tuple[_Load, int]]:
-    """Loads with their wishes, small ones of several steps as one with the first of them, but for
-    those of equal layers: each of these has its own."""
+    """Loads with their wishes, small ones of several steps as one with the first of them (off chip a
+    core's parts lie in a bundle); equal layers have one each."""
+
+    def size_of(rows: Sequence[tuple[int, TileBuffer]]) -> int:
+        return sum(-(-buffer.bytes // GRAIN) * GRAIN for _, buffer in rows)
+
     found: list[tuple[_Load, int]] = []
     last: dict[str, int] = {}
     for load, wish in wanted:
         step, at = steps[load.step], last.get(load.engine)
         assert isinstance(step, PlacedGroup)
         most = startup_bytes(arch, arch.copy_[load.engine])
-        size = sum(-(-b.bytes // GRAIN) * GRAIN for b in load.buffers)
         once = all(b.slots == 1 and not b.level for b in load.buffers)
-        if step.plan.schedule.loops or not once or size > most:
-            found.append((load, wish))
-            continue
-        if at is not None:
-            (one, early), before = found[at], found[at][0].parts or (found[at][0],)
-            held = sum(-(-b.bytes // GRAIN) * GRAIN for _, b in one.rows)
-            if held + size <= most and twins[load.step] < one.step:
-                until = max(one.last, load.last)
-                found[at] = one._replace(last=until, parts=(*before, load)), early
+        small = once and not step.plan.schedule.loops and size_of(load.rows) <= most
+        if small and at is not None and twins[load.step] < found[at][0].step:
+            one, early = found[at]
+            if size_of((*one.rows, *load.rows)) <= most:
+                parts = (*(one.parts or (one,)), load)
+                found[at] = one._replace(last=max(one.last, load.last), parts=parts), early
                 continue
-        last[load.engine] = len(found)
+        if small:
+            last[load.engine] = len(found)
         found.append((load, wish))
     return found
 
@@ -351,8 +354,8 @@ class _Space:
             low = int(self.spans[own, 0].min())
             offsets, size = self.spans[own, 0] - low, int(self.spans[own, 1].max()) - low
             if load.parts:
-                *places_in, size = row_offsets([buffer for _, buffer in load.rows])
-                offsets = np.array(places_in)
+                *begins, size = row_offsets([buffer for _, buffer in load.rows])
+                offsets = np.array(begins)
                 low = max(0, min(low, (self.size - size) // self.grain * self.grain))
             # What is over before it is wished for, or begins behind it, is in nobody's way.
             near = (self.spans[:, 3] >= wish) & (self.spans[:, 2] <= load.last)
@@ -378,7 +381,7 @@ class _Space:
                 starts = self._starts(points, size, load, wish, others)
             best = 0 if starts[0] <= enough else int(starts.argmin())
             start, at = int(starts[best]), int(points[best])
-            if load.parts and start > max(0, load.first - 1):
+            if load.parts and start > max(0, load.first - 1):  # no room for all of them
                 left += [(part, min(wish, part.first)) for part in load.parts[::-1]]
                 continue
             mine.append(at)
