@@ -174,8 +174,8 @@ def _planned(
 def _gathered(
     wanted: Sequence[tuple[_Load, int]], steps: Sequence[Step], arch: Arch, twins: Sequence[int]
 ) -> list[tuple[_Load, int]]:
-    """Loads with their wishes, small ones of several steps as one with the first of them (off chip a
-    core's parts lie in a bundle); equal layers have one each."""
+    """Loads with their wishes, small ones of several steps as one with the first of them, which
+    `Bundles` hold off chip; equal layers have one each."""
 
     def size_of(rows: Sequence[tuple[int, TileBuffer]]) -> int:
         return sum(-(-buffer.bytes // GRAIN) * GRAIN for _, buffer in rows)

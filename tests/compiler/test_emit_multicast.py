@@ -13,7 +13,9 @@ import pytest
 from blocks import conv
 from machines import changed, machine
 from networks import Net, feeds_of
+from replay import NETWORKS
 
+from archgen.schema import load_arch
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.fill_shared import FillShared
 from compiler.codegen.legalize import Names
@@ -408,6 +410,22 @@ def test_small_constants_that_lie_apart_come_from_a_bundle() -> None:
     assert len(joined([one, loaded(64, 40, far=5 * KIB)])[0]) == 2
     assert len(joined([one, loaded(64, 300, far=2 * KIB)])[0]) == 2
     assert len(joined([one, product(64, 128), two])[0]) == 2
+
+
+def test_small_constants_of_several_steps_come_with_one_load() -> None:
+    """A machine whose loads take long to begin has one on each core for those of a block, of which
+    the second core computes other channels: they lie together in a bundle."""
+    net, arch = Net(quantized=False), load_arch("neuroncore-v2-like")
+    model = prepared(net.model(NETWORKS["attention"](net)), "block")
+    program = compile_model(model, arch, CompileOptions(dtype="bf16")).program
+    (bundle,) = (c for c in program.constants if c.name.startswith("bundle"))
+    ends = bundle.address + bundle.data.nbytes
+    counts = []
+    for core in program.cores:
+        sources = [i.src.address.base for i in core if isinstance(i, Copy) and i.engine == "load"]
+        counts.append((sources.count(bundle.address), sum(each < ends for each in sources)))
+    assert counts == [(1, 6)] * 2
+    assert not findings(program, arch)
 
 
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
