@@ -540,8 +540,9 @@ def hand_over(step: StepCode, ctx: Context) -> StepCode:
 def split_loads(code: ProgramCode, ctx: Context) -> ProgramCode:
     """Loads of constants in pieces, as their places become free."""
     times = None if code.registers else code.step_times
-    made = ctx.stages.split.apply(code.cores, ctx.arch, code.loop_cycles, times)
-    return replace(code, cores=made)
+    bundles = code.bundles
+    made = ctx.stages.split.apply(code.cores, ctx.arch, code.loop_cycles, times, bundles)
+    return code.with_bundles(made, bundles)
 
 
 def fill_shared(code: ProgramCode, ctx: Context) -> ProgramCode:

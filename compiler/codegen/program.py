@@ -31,6 +31,7 @@ from compiler.codegen.nodes import (
     step_barrier,
 )
 from compiler.codegen.relocate import CoreParts, EmittedGroup, EmittedGroups, GroupSite
+from compiler.codegen.split_loads import Bundles
 from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
@@ -110,10 +111,12 @@ class ProgramCode(OffChip):
     tiles: tuple[TileKind, ...] = ()
     emitted: EmittedGroups = field(default_factory=EmittedGroups)
     """Groups of this and of other programs for the machine."""
+    bundled: tuple[Constant, ...] = ()
+    """Copies of small constants, for one load of several."""
     _bare: Outlines = field(default_factory=lambda: Outlines(values=True, bare=True))
     _classes: dict[Hashable, Hashable] = field(default_factory=dict)
     """What groups depend on without the numbers of encodings and clips, by the same with them."""
-    alike: dict[int, tuple[Hashable, GroupSite]] = field(default_factory=dict)
+    alike: dict[int, tuple[tuple[Hashable, ...], GroupSite]] = field(default_factory=dict)
     """By step, what all have in common that do the same with other values and encodings, and where
     it stands."""
     _awaited: set[tuple[int, str, int]] = field(default_factory=set)
@@ -152,7 +155,8 @@ class ProgramCode(OffChip):
             constants=tuple(
                 Constant(name, self.far[name][1], data, data.nbytes, self.far[name][0])
                 for name, data in self.constants.items()
-            ),
+            )
+            + tuple(self.bundled),
             buffers=tuple(self.buffers),
             inputs=tuple(self.port(name) for name in self.graph.inputs),
             outputs=tuple(self.port(name) for name in self.graph.outputs),
@@ -613,6 +617,25 @@ class ProgramCode(OffChip):
         ]
         cycles = {step_barrier(n): total for n, total in enumerate(own * self.inferences)}
         return StepTimes(cycles, lambda origin: step_barrier(self.origins[origin].group))
+
+    @property
+    def bundles(self) -> Bundles:
+        """Constants of which copies may lie side by side, and where there is room for these."""
+        held = [(self.far[name][1], data) for name, data in self.constants.items()]
+        return Bundles(sorted(held, key=lambda each: each[0]), self._layout[1][self.arch.constants])
+
+    def with_bundles(self, cores: Sequence[list[Node]], bundles: Bundles) -> ProgramCode:
+        """With loads of these `bundles` on its cores."""
+        home, last, alike = self.arch.constants, max(0, self.numbers - 1), dict(self.alike)
+        made: list[Constant] = []
+        for address, data, origin in bundles.made.values():
+            name, number = f"bundle{len(made)}", self.origins[origin].group
+            made.append(Constant(name, address, data, data.nbytes, home))
+            self.buffers.append(Buffer(name, home, address, data.nbytes, None, 0, last))
+            if number in alike:  # whose load reads it, as that of an equal layer reads another one
+                key, site = alike[number]
+                alike[number] = (*key, "bundle"), site.beside(name, (home, address))
+        return replace(self, cores=cores, bundled=tuple(made), alike=alike)
 
     @property
     def shared_end(self) -> int:

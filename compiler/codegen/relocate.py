@@ -68,6 +68,11 @@ class GroupSite:
         pairs = zip(self.places, self.firsts, strict=True)
         return tuple(place and (place[0], place[1] + first) for place, first in pairs)
 
+    def beside(self, name: str, place: tuple[str, int]) -> GroupSite:
+        """With one more buffer off chip."""
+        far, places = (*self.far, name), (*self.places, place)
+        return replace(self, far=far, places=places, firsts=(*self.firsts, 0))
+
 
 @dataclass(frozen=True)
 class EmittedGroup:

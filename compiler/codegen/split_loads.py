@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Annotated
+
+import numpy as np
 
 from compiler.codegen.loop_loads import BURSTS, EngineCycles, LoopRoom, StepTimes
 from compiler.codegen.nodes import (
@@ -32,11 +34,14 @@ from compiler.codegen.nodes import (
 )
 from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.passes import Omittable, within
+from compiler.schedule.residency.buffer import GRAIN
+from compiler.tensor_ir.nest import Array
 from simmodel.arch.base import OFF_CHIP
+from simmodel.arch.lazy_array import AnyArray, LazyArray
 from simmodel.arch.record import Arch
 from simmodel.isa import Await, Copy, Item
 from simmodel.isa.copy import joint_runs
-from simmodel.isa.region import Operand
+from simmodel.isa.region import Address, Operand
 from simmodel.program.substitute import fixed, operands_of
 
 
@@ -64,6 +69,7 @@ class SplitLoads(Omittable):
     def apply(
         self, cores: Sequence[Sequence[Node]], arch: Arch,
         estimated: Callable[[SegmentedLoop], float] = lambda _: 0.0, steps: StepTimes | None = None,
+        bundles: Bundles | None = None,
     ) -> list[list[Node]]:  # fmt: skip
         """The steps of each core in order, with loads outside of all loops joined, or in pieces;
         loops take `estimated` cycles, as far as that is known, and `steps` their times."""
@@ -71,6 +77,7 @@ class SplitLoads(Omittable):
             return list(map(list, cores))
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
         apart = [_turns_apart(nodes, prices, self.turns) for nodes in cores]
+        apart = [join_small_loads(nodes, arch, bundles or Bundles((), 0)) for nodes in apart]
         found = [self._of_core(nodes, prices) for nodes in apart]
         if steps is not None:
             found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
@@ -80,7 +87,7 @@ class SplitLoads(Omittable):
     def _of_core(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         found: list[Node] = []
         used, arch = _Used(), prices.arch
-        whole = self._during_loops(join_small_loads(nodes, arch), prices)
+        whole = self._during_loops(nodes, prices)
         for number, node in enumerate(whole):
             found += self._load_pieces(node, used, arch) if isinstance(node, EngineStep) else [node]
             for engine, use in node.touches:
@@ -180,7 +187,8 @@ def _load_turns(node: Node, arch: Arch) -> int:
     if isinstance(node, EngineStep):
         copies = (item for item in instructions(node.items) if isinstance(item, Copy))
         return int(any(copy.src.memory in OFF_CHIP for copy in copies))
-    if any(leaf.reads for leaf in node.leaves if leaf.engine in arch.copy_):
+    again = (each for segment in node.segments if segment.count > 1 for each in segment.body)
+    if any(leaf.reads for each in again for leaf in each.leaves if leaf.engine in arch.copy_):
         return 0
     inner = ([_load_turns(each, arch) for each in s.body] for s in node.segments)
     return sum(s.count * max(own, default=0) for s, own in zip(node.segments, inner, strict=True))
@@ -231,7 +239,8 @@ def _one_slot(use: Use, items: Sequence[Item]) -> Use:
 @dataclass
 class AheadOfWaits:
     """Loads of constants ahead of a wait of their engine for what a step stores, or for a place, as
-    long as they find their own places free and end before that."""
+    long as they find their own places free; and end before that, unless loads are what all wait
+    for from there on: then only the time counts in which their engine rests."""
 
     prices: EngineCycles
     steps: StepTimes
@@ -241,24 +250,26 @@ class AheadOfWaits:
     """Barrier of a step -> when it is expected to be over."""
     waits: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     """Copy engine -> numbers of the nodes that wait, when each wait begins, and when it ends."""
+    late: dict[str, float] = field(default_factory=dict)
+    """Copy engine -> by how much waits for what steps store have grown."""
 
     def apply(self, nodes: Sequence[Node]) -> list[Node]:
         """`nodes` in their new order."""
         found, used, copies = dict[int, list[Node]](), _Used(), self.prices.arch.copy_
         names = [self.steps.barrier(node.origin) for node in nodes]
         shares, now, clock = self._shares(names, nodes), 0.0, list[float]()
+        spare = self._spare(nodes)
         loaded: dict[str, float] = {}  # buffer -> when what is loaded to it is there
         for number, (name, node) in enumerate(zip(names, nodes, strict=True)):
             place = number
             reads = (loaded.get(use.buffer, 0.0) for _, use in node.touches if not use.write)
             if isinstance(node, EngineStep) and node.engine in copies:
-                place, end = self._place(number, node, used, clock)
+                place, end = self._place(number, node, used, clock, spare)
                 loaded |= {use.buffer: end for use in node.uses if use.write}
             else:
                 now = max(now, *reads, 0.0) + self.prices.busy(node) * shares.get(name, 1.0)
             if isinstance(node, SegmentedLoop):
                 for engine in {leaf.engine for leaf in node.leaves} & copies.keys():
-                    self.waits.pop(engine, None)
                     self.free[engine] = max(self.free.get(engine, 0.0), now)
             clock.append(now)
             self.ends[name] = now
@@ -269,23 +280,32 @@ class AheadOfWaits:
         return [node for own in found.values() for node in (*own[1:], own[0])]
 
     def _place(
-        self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float]
-    ) -> tuple[int, float]:
+        self, number: int, leaf: EngineStep, used: _Used, clock: Sequence[float],
+        spare: Sequence[Mapping[str, float]],
+    ) -> tuple[int, float]:  # fmt: skip
         """The number of the node ahead of which a step of a copy engine goes, or its own, and when
         it is over."""
         engine, cycles = leaf.engine, self.prices.moving(leaf)
         begin, now = self.free.get(engine, 0.0), clock[-1] if clock else 0.0
         gaps = self.waits.setdefault(engine, [])
-        if _contiguous_constant_load(leaf, self.prices.arch) is not None:
+        copy = _contiguous_constant_load(leaf, self.prices.arch)
+        # Of one in parts the last says when all are there; what others use as well keeps its turn.
+        whole = copy is not None and copy.dst.bytes == leaf.uses[0].high - leaf.uses[0].low
+        if whole and leaf.uses[0].memory != "shared":
             use = leaf.uses[0]
             (last,) = used.last("", use, [0], [use.high - use.low])
             vacant = clock[last] if last >= 0 else 0.0
             for place, (wait, came, end) in enumerate(gaps):
                 start = max(came, vacant)
-                if last < wait and start + cycles <= end and use.memory != "shared":
-                    before = [(wait, came, start)] if start > came else []
-                    gaps[place : place + 1] = [*before, (wait, start + cycles, end)]
-                    return wait, start + cycles
+                late, grown = max(0.0, start + cycles - end), self.late.get(engine, 0.0)
+                if last >= wait or start >= end or late > max(0.0, spare[wait][engine] - grown):
+                    continue
+                before = [(wait, came, start)] if start > came else []
+                after = [] if late else [(wait, start + cycles, end)]
+                gaps[place : place + 1] = [*before, *after]
+                self.late[engine] = grown + late
+                self.free[engine] = self.free.get(engine, 0.0) + late
+                return wait, start + cycles
             if vacant > begin:
                 gaps.append((number, begin, vacant))
             begin = max(begin, vacant)
@@ -298,6 +318,17 @@ class AheadOfWaits:
                 begin = max(begin, end)
         self.free[engine] = begin + cycles
         return number, begin + cycles
+
+    def _spare(self, nodes: Sequence[Node]) -> list[dict[str, float]]:
+        """By node, how much longer it and all behind it keep each copy engine than the engines that
+        compute: if these begin later by no more than that, they are still waited for by nobody."""
+        copies, found = self.prices.arch.copy_, defaultdict[str, float](float)
+        moving, behind = {*copies, *self.prices.arch.far_rates}, list[dict[str, float]]()
+        for node in reversed(nodes):
+            self.prices.add([node], 1, found)
+            work = sum(cycles for name, cycles in found.items() if name not in moving)
+            behind.append({engine: found[engine] - work for engine in copies})
+        return behind[::-1]
 
     def _shares(self, names: Sequence[str], nodes: Sequence[Node]) -> dict[str, float]:
         """By step, the part of what its engines have to do one after another that it takes."""
@@ -354,43 +385,130 @@ def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
     )  # fmt: skip
 
 
-def join_small_loads(nodes: Sequence[Node], arch: Arch) -> list[Node]:
-    """`nodes` with loads side by side at both ends as one, where either takes longer to begin than
-    to move its bytes."""
-    found: list[Node] = []
+@dataclass
+class Bundles:
+    """Copies of small constants that lie side by side off chip, for one load on one core."""
+
+    constants: Sequence[tuple[int, AnyArray]]
+    """Addresses, in order, with what lies there."""
+    end: int
+    """Of what lies beside them."""
+    made: dict[Hashable, tuple[int, LazyArray, int]] = field(default_factory=dict)
+    """By what it holds, address and bytes of each bundle, with the origin of its first load."""
+
+    def constant_at(self, src: Operand) -> tuple[int, AnyArray] | None:
+        """The constant in which an operand off chip lies."""
+        base = src.address.base
+        at = bisect_right(self.constants, base, key=lambda each: each[0]) - 1
+        if at < 0 or base + src.bytes > self.constants[at][0] + self.constants[at][1].nbytes:
+            return None
+        return self.constants[at]
+
+    def address(self, row: _Row) -> int:
+        """Where a bundle lies of what a row of loads brings, as it lies on chip."""
+        parts = [(each.dst.address.base - row.low, each.src) for each in row.parts]
+        key = tuple((offset, src.address.base, src.bytes) for offset, src in parts)
+        if key not in self.made:
+            size = row.end - row.low
+
+            def data() -> Array:
+                found = np.zeros(size, np.uint8)
+                for offset, src in parts:
+                    low, whole = self.constant_at(src) or (0, found)
+                    raw = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+                    low = src.address.base - low
+                    found[offset : offset + src.bytes] = raw[low : low + src.bytes]
+                return found
+
+            made = LazyArray((size,), np.dtype(np.uint8), data)
+            self.made[key] = self.end, made, row.parts[0].origin
+            self.end += -(-size // GRAIN) * GRAIN
+        return self.made[key][0]
+
+
+@dataclass
+class _Row:
+    """Loads of constants of one core side by side on chip."""
+
+    numbers: list[int]
+    """Of its nodes."""
+    parts: list[Copy]
+
+    @property
+    def low(self) -> int:
+        """First byte on chip."""
+        return self.parts[0].dst.address.base
+
+    @property
+    def end(self) -> int:
+        """The byte behind it."""
+        return self.parts[-1].dst.address.base + self.parts[-1].dst.bytes
+
+    @property
+    def one(self) -> bool:
+        """Whether its bytes lie behind each other off chip as well."""
+        by = {each.src.address.base - each.dst.address.base for each in self.parts}
+        return len(by) == 1 and sum(each.dst.bytes for each in self.parts) == self.end - self.low
+
+    def beside(self, number: int, copy: Copy) -> _Row:
+        """With one more load."""
+        return _Row([*self.numbers, number], [*self.parts, copy])
+
+    def one_load(self, bundles: Bundles) -> Copy:
+        """What brings all of it."""
+        first = self.parts[0]
+        address = first.src.address if self.one else Address(bundles.address(self))
+        return replace(first, src=replace(first.src, address=address))
+
+
+def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> list[Node]:
+    """`nodes` with loads side by side on chip as one, where either takes longer to begin than to
+    move its bytes, or where all together do, which then come from a bundle."""
+    rows: list[_Row] = []
+    ends: dict[tuple[str, str, int], _Row] = {}
     last: dict[str, int] = {}
-    for node in nodes:
-        place = last.get(node.engine, -1) if isinstance(node, EngineStep) else -1
-        before = found[place] if place >= 0 else None
-        if isinstance(before, EngineStep) and isinstance(node, EngineStep):
-            one = _one_load(before, node, found[place + 1 :], arch)
-            if one is not None:
-                found[place] = one
-                continue
-        last |= dict.fromkeys((engine for engine, _ in node.touches), len(found))
-        found.append(node)
-    return found
+    for number, node in enumerate(nodes):
+        copy = _contiguous_constant_load(node, arch) if isinstance(node, EngineStep) else None
+        if isinstance(node, EngineStep) and copy is not None:
+            row = ends.get((copy.engine, copy.dst.memory, copy.dst.address.base), _Row([], []))
+            longer, before = row.beside(number, copy), last.get(copy.engine, -1)
+            if row.parts and _joins(longer, node.uses[0], before, nodes, arch, bundles):
+                row.numbers, row.parts = longer.numbers, longer.parts
+            else:
+                row = _Row([number], [copy])
+                rows.append(row)
+            for end in (row.end, -(-row.end // GRAIN) * GRAIN):
+                ends[copy.engine, copy.dst.memory, end] = row
+        last |= {engine: number for engine, _ in node.touches}
+    made = dict[int, Node]()
+    for row in (row for row in rows if row.parts[1:]):
+        leaf = nodes[row.numbers[0]]
+        assert isinstance(leaf, EngineStep)
+        made[row.numbers[0]] = _piece(leaf, row.one_load(bundles), 0, row.end - row.low)
+    behind = {number for row in rows for number in row.numbers[1:]}
+    return [made.get(n, node) for n, node in enumerate(nodes) if n not in behind]
 
 
-def _one_load(
-    one: EngineStep, two: EngineStep, between: Sequence[Node], arch: Arch
-) -> EngineStep | None:
-    """Two loads as one, ahead of what is `between` them; None where they are not to be joined."""
-    second = _contiguous_constant_load(two, arch)
-    first = None if second is None else _contiguous_constant_load(one, arch)
-    if first is None or second is None:
-        return None
-    size, more = (copy.dst.elements * copy.dst.itemsize for copy in (first, second))
-    ends = (first.dst, second.dst), (first.src, second.src)
-    if any(b.memory != a.memory or b.address != a.address.plus(size) for a, b in ends):
-        return None
-    most = startup_bytes(arch, arch.copy_[first.engine], first.src.memory)
-    if min(size, more) > most or (size + more) % first.dst.itemsize:
-        return None
-    both = _piece(one, first, 0, size + more)
-    # What uses the first load waits no longer for the second than a load takes to begin.
-    moved = two if size + more <= most else both
-    return None if touched(between, moved.uses[0]) else both
+def _joins(
+    row: _Row, use: Use, before: int, nodes: Sequence[Node], arch: Arch, bundles: Bundles
+) -> bool:
+    """Whether the last load of a row, with its `use`, may come with those ahead of it; `before` is
+    the number of the last node on their engine."""
+    *ahead, number = row.numbers
+    *_, copy = row.parts
+    most = startup_bytes(arch, arch.copy_[copy.engine], copy.src.memory)
+    total, more = row.end - row.low, copy.dst.bytes
+    if total % copy.dst.itemsize or total % row.parts[0].dst.itemsize:
+        return False
+    if total > most:
+        # What uses the first load waits no longer for others than a load takes to begin.
+        if not row.one or min(total - more, more) > most or before != ahead[-1]:
+            return False
+        use = use._replace(low=row.low)
+    elif not row.one and not all(map(bundles.constant_at, (each.src for each in row.parts))):
+        return False
+    between = (n for n in range(ahead[0] + 1, number) if n not in ahead)
+    return not touched(map(nodes.__getitem__, between), use)
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:

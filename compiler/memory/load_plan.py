@@ -19,13 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.cost.overlap import sustained_rate
+from compiler.cost.overlap import startup_bytes, sustained_rate
 from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step, load_rows, row_offsets
 from compiler.memory.prefetch_addresses import SLACK, LoadPacing
 from compiler.plan.make_plan import MakePlan, Plan
-from compiler.schedule.residency.buffer import Places, TileBuffer
+from compiler.schedule.residency.buffer import GRAIN, Places, TileBuffer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from simmodel.arch.memories import Memory
@@ -129,12 +129,20 @@ class _Load(NamedTuple):
     """Constants that one load brings, once, and that may lie elsewhere."""
 
     step: int
+    """That loads them."""
     buffers: tuple[TileBuffer, ...]
     first: int
     last: int
     """Moments of the program in which layers use them."""
     engine: str
     cycles: float
+    parts: tuple[_Load, ...] = ()
+    """Small loads of several steps that one is to bring; none: it is one itself."""
+
+    @property
+    def rows(self) -> list[tuple[int, TileBuffer]]:
+        """Its buffers, each with its step."""
+        return [(part.step, b) for part in self.parts or (self,) for b in part.buffers]
 
 
 def _planned(
@@ -152,12 +160,44 @@ def _planned(
             (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
         ]
         if own and not alloc.moves_in(memory):
-            _Space.of(role, memory, steps, begins).move(own, places, late, twins)
+            space = _Space.of(role, memory, steps, begins)
+            if GRAIN % memory.alignment == 0:
+                own = _gathered(own, steps, arch, twins)
+            space.move(own, places, late, twins)
     made = (
         replace(step, places=own) if isinstance(step, PlacedGroup) else step
         for step, own in zip(steps, places, strict=True)
     )
     return tuple(made), late
+
+
+def _gathered(
+    wanted: Sequence[tuple[_Load, int]], steps: Sequence[Step], arch: Arch, twins: Sequence[int]
+) -> list[tuple[_Load, int]]:
+    """Loads with their wishes, small ones of several steps as one with the first of them, which
+    `Bundles` hold off chip; equal layers have one each."""
+
+    def size_of(rows: Sequence[tuple[int, TileBuffer]]) -> int:
+        return sum(-(-buffer.bytes // GRAIN) * GRAIN for _, buffer in rows)
+
+    found: list[tuple[_Load, int]] = []
+    last: dict[str, int] = {}
+    for load, wish in wanted:
+        step, at = steps[load.step], last.get(load.engine)
+        assert isinstance(step, PlacedGroup)
+        most = startup_bytes(arch, arch.copy_[load.engine])
+        once = all(b.slots == 1 and not b.level for b in load.buffers)
+        small = once and not step.plan.schedule.loops and size_of(load.rows) <= most
+        if small and at is not None and twins[load.step] < found[at][0].step:
+            one, early = found[at]
+            if size_of((*one.rows, *load.rows)) <= most:
+                parts = (*(one.parts or (one,)), load)
+                found[at] = one._replace(last=max(one.last, load.last), parts=parts), early
+                continue
+        if small:
+            last[load.engine] = len(found)
+        found.append((load, wish))
+    return found
 
 
 def _twins(steps: Sequence[Step], loads: Sequence[_Load]) -> list[int]:
@@ -307,10 +347,16 @@ class _Space:
         earlier, in all behind it if it can begin there before it is needed."""
         moved: dict[int, list[int]] = {}
         begun: dict[str, int] = {}
-        for load, wish in wanted:
-            own = [self.rows[load.step, buffer.name] for buffer in load.buffers]
+        left = [*reversed(wanted)]
+        while left:
+            load, wish = left.pop()
+            own = [self.rows[step, buffer.name] for step, buffer in load.rows]
             low = int(self.spans[own, 0].min())
-            size = int(self.spans[own, 1].max()) - low
+            offsets, size = self.spans[own, 0] - low, int(self.spans[own, 1].max()) - low
+            if load.parts:
+                *begins, size = row_offsets([buffer for _, buffer in load.rows])
+                offsets = np.array(begins)
+                low = max(0, min(low, (self.size - size) // self.grain * self.grain))
             # What is over before it is wished for, or begins behind it, is in nobody's way.
             near = (self.spans[:, 3] >= wish) & (self.spans[:, 2] <= load.last)
             near[own] = False
@@ -324,7 +370,7 @@ class _Space:
                 before = begun.get(load.engine, 0) if twins[twin] < 0 else load.first
                 enough = max(wish, min(before, load.first - 1))
             starts = self._starts(points, size, load, wish, others)
-            if starts[0] > enough:
+            if load.parts or starts[0] > enough:
                 ends = 0, self.size - size
                 free = np.concatenate(
                     (ends, -(-others[:, 1] // self.grain) * self.grain, others[:, 0] - size)
@@ -334,14 +380,20 @@ class _Space:
                 points = np.concatenate((points, free))
                 starts = self._starts(points, size, load, wish, others)
             best = 0 if starts[0] <= enough else int(starts.argmin())
-            start, by = int(starts[best]), int(points[best]) - low
-            mine.append(low + by)
+            start, at = int(starts[best]), int(points[best])
+            if load.parts and start > max(0, load.first - 1):  # no room for all of them
+                left += [(part, min(wish, part.first)) for part in load.parts[::-1]]
+                continue
+            mine.append(at)
             begun[load.engine] = start
-            for buffer in load.buffers:
-                address, pitch = places[load.step][buffer.name]
-                places[load.step][buffer.name] = address + by, pitch
-            self.spans[own, :2] += by
-            self.spans[own, 2], self.spans[own, 3] = start, load.last
+            for (step, buffer), row, offset in zip(load.rows, own, offsets, strict=True):
+                by = at + int(offset) - int(self.spans[row, 0])
+                address, pitch = places[step][buffer.name]
+                places[step][buffer.name] = address + by, pitch
+                self.spans[row, :2] += by
+                self.spans[row, 2] = start
+                if not load.parts:
+                    self.spans[row, 3] = load.last
             if start > enough:
                 late[load.step] = late.get(load.step, False) or start >= load.first
 

@@ -13,13 +13,15 @@ import pytest
 from blocks import conv
 from machines import changed, machine
 from networks import Net, feeds_of
+from replay import NETWORKS
 
+from archgen.schema import load_arch
 from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.fill_shared import FillShared
 from compiler.codegen.legalize import Names
 from compiler.codegen.multicast import ShareLoads, tokens_between
 from compiler.codegen.nodes import EngineStep, LoopSegment, Node, SegmentedLoop, Use
-from compiler.codegen.split_loads import SplitLoads, StepTimes, _Used
+from compiler.codegen.split_loads import Bundles, SplitLoads, StepTimes, _Used
 from compiler.codegen.tokens import chains
 from compiler.cost.multicast import EARLY
 from compiler.options import Stages
@@ -382,6 +384,50 @@ def test_small_loads_beside_each_other_are_one() -> None:
     assert [len(pieces([*used, loaded(192, size, far=192)])) for size in (128, 129)] == [1, 2]
 
 
+def test_small_constants_that_lie_apart_come_from_a_bundle() -> None:
+    """64 bytes at 1 KiB and 40 at 2 KiB, which a core loads side by side, in copies behind the
+    constants, also where another load is between them; not what does not lie in a constant, nor
+    what takes longer to move than to begin, nor where its place is in use until then."""
+    data = np.arange(4 * KIB, dtype=np.uint8)
+
+    def joined(nodes: list[Node]) -> tuple[list[tuple[int, int, int]], Bundles]:
+        bundles = Bundles(((0, data),), 4 * KIB)
+        (made,) = SplitLoads().apply([nodes], ARCH, bundles=bundles)
+        copies = (c for n in made if isinstance(n, EngineStep) for c in n.items)
+        loads = [c for c in copies if isinstance(c, Copy)]
+        return [(c.dst.address.base, c.dst.bytes, c.src.address.base) for c in loads], bundles
+
+    one, two = loaded(0, 60, far=KIB), loaded(64, 40, far=2 * KIB)
+    other = loaded(8 * KIB, KIB, far=0)
+    loads, bundles = joined([one, other, two])
+    assert loads == [(0, 104, 4 * KIB), (8 * KIB, KIB, 0)]
+    ((address, held, origin),) = bundles.made.values()
+    assert (address, origin, bundles.end) == (4 * KIB, 0, 4 * KIB + 128)
+    raw = np.asarray(held)
+    assert (raw[:60] == data[KIB : KIB + 60]).all()
+    assert (raw[64:] == data[2 * KIB : 2 * KIB + 40]).all()
+    assert joined([one, two, one, two])[1].end == 4 * KIB + 128  # the same twice
+    assert len(joined([one, loaded(64, 40, far=5 * KIB)])[0]) == 2
+    assert len(joined([one, loaded(64, 300, far=2 * KIB)])[0]) == 2
+    assert len(joined([one, product(64, 128), two])[0]) == 2
+
+
+def test_small_constants_of_several_steps_come_with_one_load() -> None:
+    """A machine whose loads take long to begin has one on each core for those of a block, of which
+    the second core computes other channels: they lie together in a bundle."""
+    net, arch = Net(quantized=False), load_arch("neuroncore-v2-like")
+    model = prepared(net.model(NETWORKS["attention"](net)), "block")
+    program = compile_model(model, arch, CompileOptions(dtype="bf16")).program
+    (bundle,) = (c for c in program.constants if c.name.startswith("bundle"))
+    ends = bundle.address + bundle.data.nbytes
+    counts = []
+    for core in program.cores:
+        sources = [i.src.address.base for i in core if isinstance(i, Copy) and i.engine == "load"]
+        counts.append((sources.count(bundle.address), sum(each < ends for each in sources)))
+    assert counts == [(1, 6)] * 2
+    assert not findings(program, arch)
+
+
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
     """Another core loads the first 20 KiB of the buffer, this one the second: of these the first
     half is in use until the last step, which the place of the buffer's own first half is not."""
@@ -406,18 +452,22 @@ def test_loads_that_end_in_time_go_ahead_of_a_wait(cycles: int) -> None:
     wait = EngineStep("load", (Await(engine="load", barrier="step0", origin=1),), origin=1)
     stored = replace(loaded(32 * KIB, 1600), reads=frozenset({"x"}), origin=1)
     use = replace(product(2 * KIB, 4 * KIB), origin=1)
+    behind = replace(product(48 * KIB, 49 * KIB), items=turns * 9, origin=1)
     short, long, one_more, early, late = (
         replace(loaded(low, size, far=low + 64), origin=1)
         for low, size in (
             (8 * KIB, 1600), (16 * KIB, 3200), (24 * KIB, 1600), (0, 64), (2 * KIB, 64),
         )
     )  # fmt: skip
-    nodes = [work, wait, stored, use, early, late, short, long, one_more]
+    nodes = [work, wait, stored, use, early, late, short, long, one_more, behind]
     times = StepTimes({"step0": float(cycles), "step1": 1000.0}, lambda origin: f"step{origin}")
     (made,) = SplitLoads().apply([nodes], ARCH, steps=times)
     ahead = [short, long] if cycles == 400 else [short, one_more]
     assert made == [work, *ahead, *(node for node in nodes[1:] if node not in ahead)]
     assert SplitLoads().apply([nodes], ARCH) == [nodes]
+    # Where there is less to compute than to load behind the wait, it may as well grow.
+    (made,) = SplitLoads().apply([nodes[:-1]], ARCH, steps=times)
+    assert made[1:3] == [short, long]
 
 
 def test_turns_of_loads_apart_wait_for_one_slot_each() -> None:
