@@ -57,7 +57,8 @@ def const(value: ir.Value | None) -> Array | None:
 
 def lazy(tensor: ir.TensorProtocol) -> LazyArray:
     """The numbers of a tensor of a graph."""
-    return LazyArray(tuple(tensor.shape.numpy()), tensor.dtype.numpy(), tensor.numpy)
+    parts = tensor.meta.get(_PARTS) if isinstance(tensor, ir.LazyTensor) else None
+    return LazyArray(tuple(tensor.shape.numpy()), tensor.dtype.numpy(), tensor.numpy, parts)
 
 
 def tensor_of(array: npt.ArrayLike | LazyArray, name: str | None = None) -> ir.TensorProtocol:
@@ -65,9 +66,15 @@ def tensor_of(array: npt.ArrayLike | LazyArray, name: str | None = None) -> ir.T
     if not isinstance(array, LazyArray):
         return ir.tensor(np.asarray(array), name=name)
     kind = ir.DataType.from_numpy(array.dtype)
-    return ir.LazyTensor(
+    made = ir.LazyTensor(
         lambda: ir.tensor(np.asarray(array)), kind, ir.Shape(array.shape), name=name
     )
+    made.meta[_PARTS] = array.parts
+    return made
+
+
+_PARTS = "archgen.parts"
+"""Of a tensor's metadata: as of a `LazyArray`."""
 
 
 def is_const(value: ir.Value | None) -> bool:
