@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.dtype import NUMPY, Array, pack, unpack
 from simmodel.arch.element_types import is_float
-from simmodel.arch.lazy_array import write
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
 from simmodel.isa import HostCall, Instruction, View
@@ -172,8 +171,8 @@ def _of_node(wrong: NoSuchRow, program: Program, instruction: Instruction) -> No
 
 
 def _put(constant: Constant, memory: Bytes) -> None:
-    data = constant.data
-    write(data, np.ndarray((data.size,), data.dtype, memory, constant.address))
+    raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+    memory[constant.address : constant.address + raw.size] = raw
 
 
 def _constants_in_use(

@@ -29,7 +29,7 @@ from compiler.target.start_sums import as_digits
 from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor, dense
 from simmodel.arch.dtype import pack as pack_elements
 from simmodel.arch.element_types import bytes_for, per_item, size_of
-from simmodel.arch.lazy_array import AnyArray, LazyArray, in_parts, transformed
+from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 from simmodel.arch.record import Arch
 from simmodel.isa.region import Address, Operand, in_bytes
 
@@ -313,7 +313,15 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
                 if bias is not None:
                     yield bias[start * pack.extra : stop * pack.extra]
 
-    return in_parts((size,), data.dtype, blocks)
+    def pack_all() -> Array:
+        packed, end = np.empty(size, data.dtype), 0
+        for piece in blocks():
+            start, end = end, end + piece.size
+            packed[start:end].reshape(piece.shape)[...] = piece
+        assert end == size
+        return packed
+
+    return LazyArray((size,), data.dtype, pack_all)
 
 
 def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:

@@ -57,8 +57,7 @@ def const(value: ir.Value | None) -> Array | None:
 
 def lazy(tensor: ir.TensorProtocol) -> LazyArray:
     """The numbers of a tensor of a graph."""
-    parts = tensor.meta.get(_PARTS) if isinstance(tensor, ir.LazyTensor) else None
-    return LazyArray(tuple(tensor.shape.numpy()), tensor.dtype.numpy(), tensor.numpy, parts)
+    return LazyArray(tuple(tensor.shape.numpy()), tensor.dtype.numpy(), tensor.numpy)
 
 
 def tensor_of(array: npt.ArrayLike | LazyArray, name: str | None = None) -> ir.TensorProtocol:
@@ -66,15 +65,9 @@ def tensor_of(array: npt.ArrayLike | LazyArray, name: str | None = None) -> ir.T
     if not isinstance(array, LazyArray):
         return ir.tensor(np.asarray(array), name=name)
     kind = ir.DataType.from_numpy(array.dtype)
-    made = ir.LazyTensor(
+    return ir.LazyTensor(
         lambda: ir.tensor(np.asarray(array)), kind, ir.Shape(array.shape), name=name
     )
-    made.meta[_PARTS] = array.parts
-    return made
-
-
-_PARTS = "archgen.parts"
-"""Of a tensor's metadata: as of a `LazyArray`."""
 
 
 def is_const(value: ir.Value | None) -> bool:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from threading import Lock
 
@@ -91,41 +91,27 @@ def _pool() -> Array:
 
 
 def _normal(name: str, shape: tuple[int, ...], said: str) -> Array:
-    values = np.empty(shape, np.float32)
-    for _ in _stretches(name, values.size, said, values.reshape(-1)):
-        pass
-    return values
-
-
-def _stretches(name: str, size: int, said: str, whole: Array | None = None) -> Iterator[Array]:
-    """So many normal numbers one part after another, each made in its place in `whole`, or in that
-    of the part before it."""
     seed, std = (part.partition(":")[2] for part in said.split()[:2])
     random = np.random.Generator(np.random.SFC64([int(seed), zlib.crc32(name.encode())]))
-    if size < _LARGE:
-        values = random.standard_normal(size, np.float32)
+    if math.prod(shape) < _LARGE:
+        values = random.standard_normal(shape, np.float32)
         values *= np.float32(std)
-        if whole is not None:
-            whole[...] = values
-        yield values
-        return
+        return values
     # A sum of two normal numbers whose weights are a sine and a cosine is a normal number, and
     # drawn weights and places give no two stretches, nor rows within them, alike.
-    (first, second), pool = np.empty((2, _STRETCH), np.float32), _pool()
-    count = -(-size // _STRETCH)
+    values, second = np.empty(shape, np.float32), np.empty(_STRETCH, np.float32)
+    flat, pool = values.reshape(-1), _pool()
+    count = -(-flat.size // _STRETCH)
     places = random.integers(0, _POOL, (count, 2)).tolist()
     angles = random.uniform(0, 2 * math.pi, count)
     weights = (float(std) * np.stack([np.cos(angles), np.sin(angles)], 1)).astype(np.float32)
     for number, ((one, other), (near, far)) in enumerate(zip(places, weights, strict=True)):
-        start, end = number * _STRETCH, min((number + 1) * _STRETCH, size)
-        made = first[: end - start] if whole is None else whole[start:end]
+        made = flat[number * _STRETCH : (number + 1) * _STRETCH]
         np.multiply(pool[one : one + made.size], near, out=made)
         made += np.multiply(pool[other : other + made.size], far, out=second[: made.size])
-        yield made
+    return values
 
 
-_FP32 = 4
-"""Bytes of a number."""
 _LATELY = 1 << 26
 """Bytes of what was made lately: a program, its check and the reference ask one after another."""
 _lately: dict[tuple[str, tuple[int, ...], str], Array] = {}
@@ -173,15 +159,6 @@ def numbers_in(tensor: TensorProto) -> Array:
         return numbers_in(_loaded(tensor))
     kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     return np.memmap(Path(place.basepath, place.location), kind, "r", place.offset or 0, shape)
-
-
-def parts_of(tensor: TensorProto) -> Callable[[], Iterator[Array]] | None:
-    """The same one part after another, of what is made anew whenever somebody asks; else None."""
-    place, size = ExternalDataInfo(tensor), math.prod(tensor.dims)
-    seeded = is_outside(tensor) and not _is_mapped(tensor)
-    if not seeded or len(place.location.split()) > 2 or size * _FP32 <= _LATELY:
-        return None
-    return partial(_stretches, tensor.name, size, place.location)
 
 
 def _loaded(tensor: TensorProto) -> TensorProto:

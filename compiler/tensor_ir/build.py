@@ -35,7 +35,7 @@ from compiler.tensor_ir.nest import (
 )
 from simmodel.arch.dtype import NAMES, NUMPY, largest
 from simmodel.arch.element_types import is_float, per_block
-from simmodel.arch.lazy_array import AnyArray, LazyArray, in_parts, transformed
+from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
 from simmodel.isa.region import replace
 
 
@@ -176,14 +176,11 @@ def _is_dot_products(nest: Nest) -> bool:
 
 def converted(data: AnyArray, dtype: str) -> LazyArray:
     """`data` as elements of type `dtype`."""
-    kind, parts = NUMPY[dtype], data.parts if isinstance(data, LazyArray) else None
-    if parts is not None:
-        return in_parts(data.shape, kind, lambda: (within(part, dtype) for part in parts()))
 
     def raw() -> Array:
-        return np.asarray(within(np.asarray(data), dtype), kind, order="C")
+        return np.asarray(within(np.asarray(data), dtype), NUMPY[dtype], order="C")
 
-    return LazyArray(data.shape, kind, raw)
+    return LazyArray(data.shape, NUMPY[dtype], raw)
 
 
 def within(data: Array, dtype: str) -> Array:

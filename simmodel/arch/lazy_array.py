@@ -8,7 +8,7 @@ conversion, another order of its axes, tiles one behind the other) is another fu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +24,6 @@ class LazyArray:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     make: Callable[[], Array] = field(repr=False)
-    parts: Callable[[], Iterable[Array]] | None = field(default=None, repr=False)
-    """The same one after another, of any shapes, where they need not all be there at once."""
 
     @property
     def ndim(self) -> int:
@@ -50,30 +48,6 @@ class LazyArray:
 
 AnyArray = Array | LazyArray
 """The numbers of a constant. Both kinds have a shape, a type and a size."""
-
-
-def write(given: AnyArray, out: Array) -> None:
-    """Write numbers to `out`, as many elements in a row of their type, with as few as may be there
-    besides."""
-    lazy, end = given.parts if isinstance(given, LazyArray) else None, 0
-    parts = (np.asarray(given),) if lazy is None else lazy()
-    for part in parts:
-        start, end = end, end + part.size
-        out[start:end].reshape(part.shape)[...] = part
-    assert end == out.size
-
-
-def in_parts(
-    shape: tuple[int, ...], dtype: np.dtype[Any], parts: Callable[[], Iterable[Array]]
-) -> LazyArray:
-    """Numbers that are made one part after another."""
-
-    def make() -> Array:
-        made = np.empty(shape, dtype)
-        write(LazyArray(shape, dtype, make, parts), made.reshape(-1))
-        return made
-
-    return LazyArray(shape, dtype, make, parts)
 
 
 def cast(given: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
