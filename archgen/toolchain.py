@@ -104,6 +104,8 @@ class Toolchain:
     """Whether changes of a machine are tried on its runs: levers of the report."""
     anew: bool = False
     """Whether the most promising of those that take another program are compiled for."""
+    alone: bool = False
+    """Whether one point is all there is, so that nothing is kept of a check for others."""
 
     def cycles(self, program: Program, arch: Arch) -> int:
         """Of `simulate`, where nothing else is asked of a run."""

@@ -181,7 +181,7 @@ def _compute_own(
         values |= zip((name for name in own.output if name), results, strict=False)
 
 
-_PART = 1 << 27
+_PART = 1 << 26
 """Bytes of weights that ONNX Runtime has at once, or those of one node."""
 _NO_ARRAYS = ("Sequence", "SplitToSequence", "Optional")
 """How names of operators begin whose results cannot be handed from model to model."""

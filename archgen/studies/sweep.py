@@ -82,7 +82,8 @@ def run_study(
     said = study_metadata(design, wanted, running.command)
     # Changes of machines are tried as far as a study of so many points is to.
     anew = tools.anew and len(wanted) <= POINTS
-    tools = replace(tools, tries=tools.tries and running.tries, anew=anew)
+    tries, alone = tools.tries and running.tries, len(wanted) == 1
+    tools = replace(tools, tries=tries, anew=anew, alone=alone)
     finished: dict[str, Outcome] = {}
     loans: dict[ScheduleTransfer, Outcome] = {}
 
