@@ -469,7 +469,7 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> lis
     last: dict[str, int] = {}
     for number, node in enumerate(nodes):
         copy = _contiguous_constant_load(node, arch) if isinstance(node, EngineStep) else None
-        if isinstance(node, EngineStep) and copy is not None:
+        if isinstance(node, EngineStep) and copy is not None and _unconditional(copy):
             row = ends.get((copy.engine, copy.dst.memory, copy.dst.address.base), _Row([], []))
             longer, before = row.beside(number, copy), last.get(copy.engine, -1)
             if row.parts and _joins(longer, node.uses[0], before, nodes, arch, bundles):
@@ -487,6 +487,12 @@ def join_small_loads(nodes: Sequence[Node], arch: Arch, bundles: Bundles) -> lis
         made[row.numbers[0]] = _piece(leaf, row.one_load(bundles), 0, row.end - row.low)
     behind = {number for row in rows for number in row.numbers[1:]}
     return [made.get(n, node) for n, node in enumerate(nodes) if n not in behind]
+
+
+def _unconditional(copy: Copy) -> bool:
+    """Whether it moves the same bytes whenever it is done, and at all lengths."""
+    ends = copy.src, copy.dst
+    return not any(e.address.terms or e.address.ring or e.limits for e in ends)
 
 
 def _joins(
