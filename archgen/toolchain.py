@@ -105,7 +105,7 @@ class Toolchain:
     anew: bool = False
     """Whether the most promising of those that take another program are compiled for."""
     alone: bool = False
-    """Whether one point is all there is, so that nothing is kept of a check for others."""
+    """Whether there is one point, so that results of its check are not kept for others."""
 
     def cycles(self, program: Program, arch: Arch) -> int:
         """Of `simulate`, where nothing else is asked of a run."""

@@ -83,8 +83,7 @@ def outcome_of(point: Point, work: Callable[[], Outcome]) -> Outcome:
 
 
 _LATEST = 1 << 25
-"""Bytes of results of operators that are kept for a check of one point alone: a machine and the
-reference may have the same operands."""
+"""Bytes of a check's results that are kept where no other point may ask for them."""
 _MOST_QUICK = 100
 """Changed machines whose cycles a workbench keeps: points of a study share them."""
 

@@ -81,9 +81,8 @@ def run_study(
     wanted = [point for point in points(design) if among is None or point.key in among]
     said = study_metadata(design, wanted, running.command)
     # Changes of machines are tried as far as a study of so many points is to.
-    anew = tools.anew and len(wanted) <= POINTS
-    tries, alone = tools.tries and running.tries, len(wanted) == 1
-    tools = replace(tools, tries=tries, anew=anew, alone=alone)
+    tries, anew = tools.tries and running.tries, tools.anew and len(wanted) <= POINTS
+    tools = replace(tools, tries=tries, anew=anew, alone=len(wanted) == 1)
     finished: dict[str, Outcome] = {}
     loans: dict[ScheduleTransfer, Outcome] = {}
 
