@@ -123,7 +123,7 @@ def test_what_is_kept_is_given_up_where_a_layer_fits_no_tile_beside_it() -> None
 SMALL = {"size": 1024, "banks": 1}
 """Local memory in which a layer of `chain` takes many tiles."""
 
-TIGHT = {"size": 8192, "banks": 4}
+FEW, TIGHT = ({"size": size, "banks": 4} for size in (4096, 8192))
 """Local memory in which groups of `chain` take tiles."""
 
 
@@ -166,7 +166,7 @@ def test_engines_take_turns_where_tokens_are_too_few_for_two_at_once(
     model = net.model(net.op("Softmax", f"t{net.count}", axis=-1))
     four, three = (
         machine(
-            cores=cores, among="load", tokens=tokens, local=SMALL if sized else TIGHT,
+            cores=cores, among="load", tokens=tokens, local=SMALL if sized else FEW,
             vector={"units": 2},
         )
         for tokens in (4, 3)
