@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from simpy import Environment, Event
-from simpy.events import Timeout
+from simpy.core import EmptySchedule
+from simpy.events import NORMAL, EventPriority, Timeout
 
 
 class Clock(Environment):
-    """Starts at cycle `begin`; every delay is a whole number of cycles, so `now` is one too."""
+    """Starts at cycle `begin`; every delay is a whole number of cycles, so `now` is one too.
+
+    Equal cores do much in the same cycles, so events are kept by cycle, in the order in which they
+    were scheduled, instead of in one heap.
+    """
 
     def __init__(self, begin: int = 0) -> None:
         super().__init__(begin)
@@ -24,11 +30,70 @@ class Clock(Environment):
         """Cycle of the first issue: the host has prepared the inference."""
         self.skipped = 0
         """Cycles of repetitions that were not simulated: what is reported comes so much later."""
+        self._today: deque[Event] = deque()
+        """Events of this cycle."""
+        self._late: list[tuple[int, int, Event]] = []
+        """Those behind all of them: priority, number."""
+        self._days: dict[int, list[Event]] = {}
+        """Later events by cycle."""
+        self._times: list[int] = []
+        """These cycles, as a heap."""
 
     @property
     def now(self) -> int:
         """The current cycle."""
         return self._now  # type: ignore[return-value]
+
+    def schedule(
+        self, event: Event, priority: EventPriority = NORMAL, delay: float = 0
+    ) -> None:  # fmt: skip
+        """Let `event` happen `delay` cycles later; at another priority behind all of this cycle."""
+        if delay:
+            when = int(self._now + delay)
+            day = self._days.get(when)
+            if day is None:
+                day = self._days[when] = []
+                heappush(self._times, when)
+            day.append(event)
+        elif priority == NORMAL:
+            self._today.append(event)
+        else:
+            heappush(self._late, (priority, next(self._eid), event))
+
+    def step(self) -> None:
+        """Let the next event happen; EmptySchedule where there is none."""
+        if not self._today and not self._go_on():
+            raise EmptySchedule
+        event = self._today.popleft()
+        callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+        for callback in callbacks:
+            callback(event)
+
+    def run(self, until: object = None) -> None:
+        """Let all events happen; `step` stands here once more, as it is run for every one."""
+        assert until is None
+        today = self._today
+        while today or self._go_on():
+            event = today.popleft()
+            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            for callback in callbacks:
+                callback(event)
+
+    def _go_on(self) -> bool:
+        """Go on to what is late in this cycle, or to the next cycle; whether there is any."""
+        if self._late:
+            self._today.append(heappop(self._late)[2])
+        elif self._times:
+            self._now = heappop(self._times)
+            self._today.extend(self._days.pop(self._now))
+        return bool(self._today)
+
+    def pending(self) -> Iterator[tuple[int, int, Event]]:
+        """What is still to happen: cycles from now, priority, event."""
+        yield from ((0, NORMAL, event) for event in self._today)
+        yield from ((0, priority, event) for priority, _, event in sorted(self._late))
+        for when in sorted(self._times):
+            yield from ((when - self.now, NORMAL, event) for event in self._days[when])
 
 
 class Queue:

@@ -124,8 +124,8 @@ def state(machine: Machine) -> tuple[State, State, Past]:
     for token in tokens:
         waiters = [(count, *event.callbacks) for count, event in token.waiters]
         key.append((_of_token(token, bases), *waiters))
-    for when, priority, _, event in sorted(machine.env._queue):
-        key.append((when - now, priority, event._value, *event.callbacks))
+    for when, priority, event in machine.env.pending():
+        key.append((when, priority, event._value, *event.callbacks))
         for callback in event.callbacks:
             owner = getattr(callback, "__self__", None)
             if isinstance(owner, Resource):
@@ -213,7 +213,7 @@ def _of_resource(resource: Resource, now: int) -> State:
 
 
 PARTS: dict[type, tuple[str, str]] = {
-    Clock: ("_queue", "_active_proc _eid _now begin skipped"),
+    Clock: ("_days _late _times _today", "_active_proc _eid _now _queue begin skipped"),
     Queue: ("bell blocked entries releases room", "depth"),
     Token: ("count waiters", "env name"),
     Barrier: ("arrivals count waiters", "env name needed sites"),
