@@ -14,7 +14,7 @@ from typing import Any
 
 from simpy import Environment, Event
 from simpy.core import EmptySchedule
-from simpy.events import NORMAL, EventPriority, Timeout
+from simpy.events import NORMAL, Timeout
 
 
 class Clock(Environment):
@@ -31,9 +31,8 @@ class Clock(Environment):
         self.skipped = 0
         """Cycles of repetitions that were not simulated: what is reported comes so much later."""
         self._today: deque[Event] = deque()
-        """Events of this cycle."""
         self._late: list[tuple[int, int, Event]] = []
-        """Those behind all of them: priority, number."""
+        """What happens behind all else in this cycle: priority, number."""
         self._days: dict[int, list[Event]] = {}
         """Later events by cycle."""
         self._times: list[int] = []
@@ -44,56 +43,40 @@ class Clock(Environment):
         """The current cycle."""
         return self._now  # type: ignore[return-value]
 
-    def schedule(
-        self, event: Event, priority: EventPriority = NORMAL, delay: float = 0
-    ) -> None:  # fmt: skip
-        """Let `event` happen `delay` cycles later; at another priority behind all of this cycle."""
+    def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0) -> None:
+        """Let `event` happen `delay` cycles later, or with another priority behind this cycle."""
         if delay:
             when = int(self._now + delay)
-            day = self._days.get(when)
-            if day is None:
-                day = self._days[when] = []
+            if when not in self._days:
+                self._days[when] = []
                 heappush(self._times, when)
-            day.append(event)
+            self._days[when].append(event)
         elif priority == NORMAL:
             self._today.append(event)
         else:
             heappush(self._late, (priority, next(self._eid), event))
 
     def step(self) -> None:
-        """Let the next event happen; EmptySchedule where there is none."""
-        if not self._today and not self._go_on():
-            raise EmptySchedule
+        """Let the next event happen."""
+        if not self._today:
+            if self._late:
+                self._today.append(heappop(self._late)[2])
+            elif self._times:
+                self._now = heappop(self._times)
+                self._today.extend(self._days.pop(self._now))
+            else:
+                raise EmptySchedule
         event = self._today.popleft()
         callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
         for callback in callbacks:
             callback(event)
 
-    def run(self, until: object = None) -> None:
-        """Let all events happen; `step` stands here once more, as it is run for every one."""
-        assert until is None
-        today = self._today
-        while today or self._go_on():
-            event = today.popleft()
-            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-            for callback in callbacks:
-                callback(event)
-
-    def _go_on(self) -> bool:
-        """Go on to what is late in this cycle, or to the next cycle; whether there is any."""
-        if self._late:
-            self._today.append(heappop(self._late)[2])
-        elif self._times:
-            self._now = heappop(self._times)
-            self._today.extend(self._days.pop(self._now))
-        return bool(self._today)
-
-    def pending(self) -> Iterator[tuple[int, int, Event]]:
-        """What is still to happen: cycles from now, priority, event."""
-        yield from ((0, NORMAL, event) for event in self._today)
-        yield from ((0, priority, event) for priority, _, event in sorted(self._late))
-        for when in sorted(self._times):
-            yield from ((when - self.now, NORMAL, event) for event in self._days[when])
+    def pending(self) -> Iterator[tuple[int, Event]]:
+        """What is still to happen, and in how many cycles; -1: late in this one."""
+        days = ((when - self.now, self._days[when]) for when in sorted(self._times))
+        late = [event for *_, event in sorted(self._late)]
+        for ahead, events in ((0, self._today), (-1, late), *days):
+            yield from ((ahead, event) for event in events)
 
 
 class Queue:

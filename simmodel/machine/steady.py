@@ -124,8 +124,8 @@ def state(machine: Machine) -> tuple[State, State, Past]:
     for token in tokens:
         waiters = [(count, *event.callbacks) for count, event in token.waiters]
         key.append((_of_token(token, bases), *waiters))
-    for when, priority, event in machine.env.pending():
-        key.append((when, priority, event._value, *event.callbacks))
+    for ahead, event in machine.env.pending():
+        key.append((ahead, event._value, *event.callbacks))
         for callback in event.callbacks:
             owner = getattr(callback, "__self__", None)
             if isinstance(owner, Resource):
