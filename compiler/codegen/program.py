@@ -622,7 +622,15 @@ class ProgramCode(OffChip):
     def bundles(self) -> Bundles:
         """Constants of which copies may lie side by side, and where there is room for these."""
         held = [(self.far[name][1], data) for name, data in self.constants.items()]
-        return Bundles(sorted(held, key=lambda each: each[0]), self._layout[1][self.arch.constants])
+        end, count = self._layout[1][self.arch.constants], len(self.steps)
+
+        def joined(step: int, dst: Operand) -> bool:
+            made = self.steps[step % count]
+            assert isinstance(made, PlacedGroup)
+            return (dst.memory, dst.address.base) in made.joined
+
+        held.sort(key=lambda each: each[0])
+        return Bundles(held, end, lambda origin: self.origins[origin].group, joined)
 
     def with_bundles(self, cores: Sequence[list[Node]], bundles: Bundles) -> ProgramCode:
         """With loads of these `bundles` on its cores."""

@@ -155,6 +155,7 @@ def _planned(
     latest = _latest(steps, loads, arch)
     places = [dict(s.places) if isinstance(s, PlacedGroup) else {} for s in steps]
     late, twins = dict[int, bool](), _twins(steps, loads)
+    joined: list[set[tuple[str, int]]] = [set() for _ in steps]
     for role, memory in arch.memories.on_chip().items():
         own = [
             (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
@@ -163,10 +164,12 @@ def _planned(
             space = _Space.of(role, memory, steps, begins)
             if GRAIN % memory.alignment == 0:
                 own = _gathered(own, steps, arch, twins)
-            space.move(own, places, late, twins)
+            for step, at in space.move(own, places, late, twins):
+                joined[step].add((role, at))
     made = (
-        replace(step, places=own) if isinstance(step, PlacedGroup) else step
-        for step, own in zip(steps, places, strict=True)
+        replace(step, places=own, joined=frozenset(behind))
+        if isinstance(step, PlacedGroup) else step
+        for step, own, behind in zip(steps, places, joined, strict=True)
     )
     return tuple(made), late
 
@@ -175,7 +178,13 @@ def _gathered(
     wanted: Sequence[tuple[_Load, int]], steps: Sequence[Step], arch: Arch, twins: Sequence[int]
 ) -> list[tuple[_Load, int]]:
     """Loads with their wishes, small ones of several steps as one with the first of them, which
-    `Bundles` hold off chip; equal layers have one each."""
+    `Bundles` hold off chip. Where layers are equal, all steps of a row are of one layer, and the
+    last of a layer is not: the row of the next is loaded to the same place before its first."""
+    period = [0 for _ in steps]
+    for number, twin in enumerate(twins):
+        if twin >= 0:
+            period[number] = number - twin
+            period[twin] = period[twin] or number - twin
 
     def size_of(rows: Sequence[tuple[int, TileBuffer]]) -> int:
         return sum(-(-buffer.bytes // GRAIN) * GRAIN for _, buffer in rows)
@@ -188,9 +197,11 @@ def _gathered(
         most = startup_bytes(arch, arch.copy_[load.engine])
         once = all(b.slots == 1 and not b.level for b in load.buffers)
         small = once and not step.plan.schedule.loops and size_of(load.rows) <= most
-        if small and at is not None and twins[load.step] < found[at][0].step:
+        if small and at is not None:
             one, early = found[at]
-            if size_of((*one.rows, *load.rows)) <= most:
+            turn = period[one.step]
+            near = turn == period[load.step] and (not turn or load.step < one.step + turn - 1)
+            if near and size_of((*one.rows, *load.rows)) <= most:
                 parts = (*(one.parts or (one,)), load)
                 found[at] = one._replace(last=max(one.last, load.last), parts=parts), early
                 continue
@@ -340,8 +351,10 @@ class _Space:
     def move(
         self, wanted: Sequence[tuple[_Load, int]], places: Sequence[Places],
         late: dict[int, bool], twins: Sequence[int],
-    ) -> None:  # fmt: skip
-        """Move what loads bring to where that is free by its latest moment, or earlier than now;
+    ) -> Iterator[tuple[int, int]]:  # fmt: skip
+        """Yield steps and addresses of what comes with a load of a step before.
+
+        Move what loads bring to where that is free by its latest moment, or earlier than now;
         `late` gets the steps with loads that begin later still. By `twins`, what equal layers load
         lies where that of the layer before does: in the second one unless elsewhere it could begin
         earlier, in all behind it if it can begin there before it is needed."""
@@ -392,6 +405,8 @@ class _Space:
                 places[step][buffer.name] = address + by, pitch
                 self.spans[row, :2] += by
                 self.spans[row, 2] = start
+                if step != load.step:
+                    yield step, at + int(offset)
                 if not load.parts:
                     self.spans[row, 3] = load.last
             if start > enough:
