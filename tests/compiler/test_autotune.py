@@ -59,7 +59,7 @@ def test_a_program_whose_buffers_stay_where_they_are_stands_against_those_that_m
     """At the lowest effort too: no group alone shows what loads of the next one lose."""
     net = Net(quantized=True)
     x = net.input(1, 16, 12, 12)
-    for channels in (32, 32, 32):
+    for channels in (48, 48, 48):
         x = net.op("Relu", conv(net, x, channels, (3, 3)))
     model, arch, stages = prepared(net.model(x), "net"), two_banks(), stages_for(0)
     cycles = {}
