@@ -252,6 +252,8 @@ class AheadOfWaits:
     """Copy engine -> numbers of the nodes that wait, when each wait begins, and when it ends."""
     late: dict[str, float] = field(default_factory=dict)
     """Copy engine -> by how much waits for what steps store have grown."""
+    looped: dict[str, int] = field(default_factory=dict)
+    """Copy engine -> number of the last loop in which it worked."""
 
     def apply(self, nodes: Sequence[Node]) -> list[Node]:
         """`nodes` in their new order."""
@@ -271,6 +273,7 @@ class AheadOfWaits:
             if isinstance(node, SegmentedLoop):
                 for engine in {leaf.engine for leaf in node.leaves} & copies.keys():
                     self.free[engine] = max(self.free.get(engine, 0.0), now)
+                    self.looped[engine] = number
             clock.append(now)
             self.ends[name] = now
             found.setdefault(place, []).append(node)
@@ -298,8 +301,11 @@ class AheadOfWaits:
             for place, (wait, came, end) in enumerate(gaps):
                 start = max(came, vacant)
                 late, grown = max(0.0, start + cycles - end), self.late.get(engine, 0.0)
-                if last >= wait or start >= end or late > max(0.0, spare[wait][engine] - grown):
+                rest = spare[wait][engine] - grown
+                if last >= wait or start >= end or late > max(0.0, rest):
                     continue
+                if rest <= 0.0 and wait < self.looped.get(engine, 0):
+                    continue  # turns of loops keep their time unless loads are all that counts
                 before = [(wait, came, start)] if start > came else []
                 after = [] if late else [(wait, start + cycles, end)]
                 gaps[place : place + 1] = [*before, *after]

@@ -146,7 +146,7 @@ def test_turns_of_loads_apart_let_the_next_layer_load_early() -> None:
     for channels, stride in ((64, 1), (128, 1), (256, 4), (256, 1)):
         x = net.op("Relu", conv(net, x, channels, (3, 3), stride=(stride, stride)))
     arch = machine(types=("int8", "fp32"), local={"size": 98304, "banks": 4}, latency=100)
-    arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("4 B/cycle"))
+    arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("6 B/cycle"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(best_module, "apart_version", lambda made: None)
         before = best(prepared(net.model(x), "net"), arch)
