@@ -624,13 +624,13 @@ class ProgramCode(OffChip):
         held = [(self.far[name][1], data) for name, data in self.constants.items()]
         end, count = self._layout[1][self.arch.constants], len(self.steps)
 
-        def joined(step: int, dst: Operand) -> bool:
+        def joins_earlier(step: int, dst: Operand) -> bool:
             made = self.steps[step % count]
             assert isinstance(made, PlacedGroup)
-            return (dst.memory, dst.address.base) in made.joined
+            return (dst.memory, dst.address.base) in made.joined_loads
 
         held.sort(key=lambda each: each[0])
-        return Bundles(held, end, lambda origin: self.origins[origin].group, joined)
+        return Bundles(held, end, lambda origin: self.origins[origin].group, joins_earlier)
 
     def with_bundles(self, cores: Sequence[list[Node]], bundles: Bundles) -> ProgramCode:
         """With loads of these `bundles` on its cores."""

@@ -401,7 +401,7 @@ class Bundles:
     """Of what lies beside them."""
     step_of: Callable[[int], int] = lambda _: 0
     """By origin of a load."""
-    joined: Callable[[int, Operand], bool] = lambda *_: True
+    joins_earlier: Callable[[int, Operand], bool] = lambda *_: True
     """Whether what a step loads to an operand is to come with what a step before loads."""
     made: dict[Hashable, tuple[int, LazyArray, int]] = field(default_factory=dict)
     """By what it holds, address and bytes of each bundle, with the origin of its first load."""
@@ -517,7 +517,7 @@ def _joins(
     if total % copy.dst.itemsize or total % row.parts[0].dst.itemsize:
         return False
     step = bundles.step_of(copy.origin)
-    if step != bundles.step_of(row.parts[-2].origin) and not bundles.joined(step, copy.dst):
+    if step != bundles.step_of(row.parts[-2].origin) and not bundles.joins_earlier(step, copy.dst):
         return False  # its place may be free later, and equal layers load alike
     if total > most:
         # What uses the first load waits no longer for others than a load takes to begin.

@@ -167,8 +167,9 @@ def _planned(
             for step, at in space.move(own, places, late, twins):
                 joined[step].add((role, at))
     made = (
-        replace(step, places=own, joined=frozenset(behind))
-        if isinstance(step, PlacedGroup) else step
+        replace(step, places=own, joined_loads=frozenset(behind))
+        if isinstance(step, PlacedGroup)
+        else step
         for step, own, behind in zip(steps, places, joined, strict=True)
     )
     return tuple(made), late
@@ -384,13 +385,7 @@ class _Space:
                 enough = max(wish, min(before, load.first - 1))
             starts = self._starts(points, size, load, wish, others)
             if load.parts or starts[0] > enough:
-                ends = 0, self.size - size
-                free = np.concatenate(
-                    (ends, -(-others[:, 1] // self.grain) * self.grain, others[:, 0] - size)
-                )
-                free = np.unique(free // self.grain * self.grain)
-                free = free[(free >= 0) & (free + size <= self.size)]
-                points = np.concatenate((points, free))
+                points = np.concatenate((points, self._beside(others, size)))
                 starts = self._starts(points, size, load, wish, others)
             best = 0 if starts[0] <= enough else int(starts.argmin())
             start, at = int(starts[best]), int(points[best])
@@ -411,6 +406,13 @@ class _Space:
                     self.spans[row, 3] = load.last
             if start > enough:
                 late[load.step] = late.get(load.step, False) or start >= load.first
+
+    def _beside(self, others: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+        """Where so many bytes lie at an end of the memory or beside one of `others`."""
+        grain, ends = self.grain, (0, self.size - size)
+        free = np.concatenate((ends, -(-others[:, 1] // grain) * grain, others[:, 0] - size))
+        free = np.unique(free // grain * grain)
+        return free[(free >= 0) & (free + size <= self.size)]
 
     @staticmethod
     def _starts(

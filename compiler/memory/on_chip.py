@@ -153,7 +153,7 @@ class PlacedGroup:
 
     plan: Plan
     places: Places
-    joined: frozenset[tuple[str, int]] = frozenset()
+    joined_loads: frozenset[tuple[str, int]] = frozenset()
     """Memory and address of small constants that come with those of a step before."""
 
     def from_core(self, first: int) -> PlacedGroup:
