@@ -45,6 +45,7 @@ from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.schedule_ir.group import Group
 from compiler.target.machine import rate_type
 from compiler.tensor_ir.demand import Demanded, demanded
+from compiler.schedule.residency.buffer import GRAIN
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
@@ -623,6 +624,7 @@ class ProgramCode(OffChip):
         """Constants of which copies may lie side by side, and where there is room for these."""
         held = [(self.far[name][1], data) for name, data in self.constants.items()]
         end, count = self._layout[1][self.arch.constants], len(self.steps)
+        end = -(-end // GRAIN) * GRAIN
 
         def joins_earlier(step: int, dst: Operand) -> bool:
             made = self.steps[step % count]
