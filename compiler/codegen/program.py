@@ -36,6 +36,7 @@ from compiler.codegen.tile import EmissionContext, Places, far_operand
 from compiler.codegen.tokens import Sharing, Synchronizer
 from compiler.errors import TooFewTokens
 from compiler.geometry.boxes import Range
+from compiler.memory.load_plan import joined_loads
 from compiler.memory.off_chip import OffChip, pinned_steps
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.plan.make_plan import Plan
@@ -45,7 +46,6 @@ from compiler.schedule.residency.buffer import GRAIN, LiveRange, lowest
 from compiler.schedule_ir.group import Group
 from compiler.target.machine import rate_type
 from compiler.tensor_ir.demand import Demanded, demanded
-from compiler.schedule.residency.buffer import GRAIN
 from compiler.tensor_ir.nest import HostNode, NestGraph, Tensor
 from simmodel.arch.element_types import size_of
 from simmodel.arch.record import Arch
@@ -626,10 +626,10 @@ class ProgramCode(OffChip):
         end, count = self._layout[1][self.arch.constants], len(self.steps)
         end = -(-end // GRAIN) * GRAIN
 
+        joined = joined_loads(self.steps, self.arch)
+
         def joins_earlier(step: int, dst: Operand) -> bool:
-            made = self.steps[step % count]
-            assert isinstance(made, PlacedGroup)
-            return (dst.memory, dst.address.base) in made.joined_loads
+            return (step % count, dst.memory, dst.address.base) in joined
 
         held.sort(key=lambda each: each[0])
         return Bundles(held, end, lambda origin: self.origins[origin].group, joins_earlier)

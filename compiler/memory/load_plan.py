@@ -155,7 +155,6 @@ def _planned(
     latest = _latest(steps, loads, arch)
     places = [dict(s.places) if isinstance(s, PlacedGroup) else {} for s in steps]
     late, twins = dict[int, bool](), _twins(steps, loads)
-    joined: list[set[tuple[str, int]]] = [set() for _ in steps]
     for role, memory in arch.memories.on_chip().items():
         own = [
             (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
@@ -164,15 +163,34 @@ def _planned(
             space = _Space.of(role, memory, steps, begins)
             if GRAIN % memory.alignment == 0:
                 own = _gathered(own, steps, arch, twins)
-            for step, at in space.move(own, places, late, twins):
-                joined[step].add((role, at))
+            space.move(own, places, late, twins)
     made = (
-        replace(step, places=own, joined_loads=frozenset(behind))
-        if isinstance(step, PlacedGroup)
-        else step
-        for step, own, behind in zip(steps, places, joined, strict=True)
+        replace(step, places=own) if isinstance(step, PlacedGroup) else step
+        for step, own in zip(steps, places, strict=True)
     )
     return tuple(made), late
+
+
+def joined_loads(steps: Sequence[Step], arch: Arch) -> set[tuple[int, str, int]]:
+    """Steps, memories and addresses of small constants that come with those of a step before: the
+    rows of the plan of loads, where they lie side by side."""
+    begins = _moments(steps)
+    loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
+    twins, found = _twins(steps, loads), set[tuple[int, str, int]]()
+    for role, memory in arch.memories.on_chip().items():
+        own = [(load, 0) for load in loads if load.buffers[0].role == role]
+        for load, _ in _gathered(own, steps, arch, twins) if GRAIN % memory.alignment == 0 else ():
+            places = [_address(steps[step], buffer) for step, buffer in load.rows]
+            *offsets, _ = row_offsets([buffer for _, buffer in load.rows])
+            if load.parts and [at - places[0] for at in places] == offsets:
+                rows = zip(load.rows, places, strict=True)
+                found |= {(step, role, at) for (step, _), at in rows if step != load.step}
+    return found
+
+
+def _address(step: Step, buffer: TileBuffer) -> int:
+    assert isinstance(step, PlacedGroup)
+    return step.places[buffer.name][0]
 
 
 def _gathered(
@@ -352,10 +370,8 @@ class _Space:
     def move(
         self, wanted: Sequence[tuple[_Load, int]], places: Sequence[Places],
         late: dict[int, bool], twins: Sequence[int],
-    ) -> Iterator[tuple[int, int]]:  # fmt: skip
-        """Yield steps and addresses of what comes with a load of a step before.
-
-        Move what loads bring to where that is free by its latest moment, or earlier than now;
+    ) -> None:  # fmt: skip
+        """Move what loads bring to where that is free by its latest moment, or earlier than now;
         `late` gets the steps with loads that begin later still. By `twins`, what equal layers load
         lies where that of the layer before does: in the second one unless elsewhere it could begin
         earlier, in all behind it if it can begin there before it is needed."""
@@ -400,8 +416,6 @@ class _Space:
                 places[step][buffer.name] = address + by, pitch
                 self.spans[row, :2] += by
                 self.spans[row, 2] = start
-                if step != load.step:
-                    yield step, at + int(offset)
                 if not load.parts:
                     self.spans[row, 3] = load.last
             if start > enough:

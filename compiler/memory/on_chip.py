@@ -153,8 +153,6 @@ class PlacedGroup:
 
     plan: Plan
     places: Places
-    joined_loads: frozenset[tuple[str, int]] = frozenset()
-    """Memory and address of small constants that come with those of a step before."""
 
     def from_core(self, first: int) -> PlacedGroup:
         """The same on the cores from `first` on."""
