@@ -104,6 +104,8 @@ class Toolchain:
     """Whether changes of a machine are tried on its runs: levers of the report."""
     anew: bool = False
     """Whether the most promising of those that take another program are compiled for."""
+    alone: bool = False
+    """Whether there is one point, so that results of its check are not kept for others."""
 
     def cycles(self, program: Program, arch: Arch) -> int:
         """Of `simulate`, where nothing else is asked of a run."""

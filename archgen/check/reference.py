@@ -181,7 +181,7 @@ def _compute_own(
         values |= zip((name for name in own.output if name), results, strict=False)
 
 
-_PART = 1 << 27
+_PART = 1 << 26
 """Bytes of weights that ONNX Runtime has at once, or those of one node."""
 _NO_ARRAYS = ("Sequence", "SplitToSequence", "Optional")
 """How names of operators begin whose results cannot be handed from model to model."""
@@ -248,11 +248,8 @@ def _detached_session(
     """Runs ``light`` with the weights that ``proto`` has elsewhere. ONNX Runtime copies constants,
     so real numbers, which no kernel asks to be constant, are given as inputs, where they are."""
     outside = {t.name: t for t in light.graph.initializer if api.is_outside(t)}
-    weights = {
-        tensor.name: np.ascontiguousarray(api.numbers_in(tensor))
-        for tensor in proto.graph.initializer
-        if tensor.name in outside
-    }
+    stored = (tensor for tensor in proto.graph.initializer if tensor.name in outside)
+    weights = {t.name: np.ascontiguousarray(api.numbers_in(t)) for t in stored}
     fed = {name: values for name, values in weights.items() if values.dtype.kind == "f"}
     ports = {port.name for port in light.graph.input}
     light = copied(light, initializer=(t for t in light.graph.initializer if t.name not in fed))
@@ -260,9 +257,8 @@ def _detached_session(
     options = api.session_options()
     options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
     held = {
-        name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(values, tensor.data_type)
-        for name, tensor in outside.items()
-        for values in (weights[name],)
+        name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(weights[name], t.data_type)
+        for name, t in outside.items()
         if name not in fed
     }
     options.add_external_initializers(list(held), list(held.values()))

@@ -518,7 +518,7 @@ class CutReference:
         return found
 
 
-_AT_ONCE = 1 << 26
+_AT_ONCE = 1 << 24
 """Bytes of values that wait until they are compared together: a run of ONNX Runtime costs."""
 
 

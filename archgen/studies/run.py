@@ -82,6 +82,8 @@ def outcome_of(point: Point, work: Callable[[], Outcome]) -> Outcome:
         return failure(point, mistake)
 
 
+_LATEST = 1 << 25
+"""Bytes of a check's results that are kept where no other point may ask for them."""
 _MOST_QUICK = 100
 """Changed machines whose cycles a workbench keeps: points of a study share them."""
 
@@ -94,7 +96,7 @@ class Workbench:
         self._models = Models(tools.load)
         self._unquantized = Recent[Mapping[str, Array]]()
         self._quick = Recent[int | None](_MOST_QUICK)
-        self._memo = api.Memo()
+        self._memo = api.Memo(_LATEST) if tools.alone else api.Memo()
         self._bucket: tuple[Request, Compiled | api.DoesNotFit | api.UnsupportedModel] | None = None
         self._decisions: dict[tuple[Extension, ...], api.Decisions] = {}
 

@@ -81,8 +81,8 @@ def run_study(
     wanted = [point for point in points(design) if among is None or point.key in among]
     said = study_metadata(design, wanted, running.command)
     # Changes of machines are tried as far as a study of so many points is to.
-    anew = tools.anew and len(wanted) <= POINTS
-    tools = replace(tools, tries=tools.tries and running.tries, anew=anew)
+    tries, anew = tools.tries and running.tries, tools.anew and len(wanted) <= POINTS
+    tools = replace(tools, tries=tries, anew=anew, alone=len(wanted) == 1)
     finished: dict[str, Outcome] = {}
     loans: dict[ScheduleTransfer, Outcome] = {}
 

@@ -16,7 +16,7 @@ import numpy as np
 from compiler.tensor_ir.interpreter import TensorViews, view_of
 from compiler.tensor_ir.nest import Array, NestGraph
 
-_HELD = 1 << 28
+_HELD = 1 << 26
 """Bytes of tensors that bounds are put off with."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from host_only import HOST_ONLY, small_model
 from networks import model
 from onnx import helper
 
@@ -24,6 +25,7 @@ from archgen.studies.design import StudyError
 from archgen.studies.run import Workbench
 from archgen.studies.sweep import study
 from archgen.toolchain import STANDARD, Compiled, Request, Toolchain
+from compiler.api import Memo
 from simmodel.isa import Item, Loop
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Operand
@@ -293,3 +295,22 @@ def test_what_is_executed_is_asked_for(tmp_path: Path) -> None:
     told = ["study", "ascend-310-like", "-m", str(path), "--effort", "0", "--fusion", "none",
             "--no-plots", "-j", "1"]  # fmt: skip
     assert f"yes, {SOME} executed" in CliRunner().invoke(cli, told, env={"COLUMNS": "200"}).output
+
+
+@pytest.mark.parametrize("batches", [[1], [1, 2]])
+def test_results_of_a_check_are_kept_for_other_points(
+    batches: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benches: list[Workbench] = []
+    init = Workbench.__init__
+    monkeypatch.setattr(
+        Workbench, "__init__", lambda self, tools: (benches.append(self), init(self, tools))[1]
+    )
+    study(
+        ["gemmini-16"],
+        [small_model(tmp_path / "m.onnx")],
+        batches,
+        executor="here",
+        tools=HOST_ONLY,
+    )
+    assert (benches[0]._memo.limit < Memo().limit) == (len(batches) == 1)
