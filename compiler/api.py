@@ -29,17 +29,11 @@ if TYPE_CHECKING:  # A network for a machine, and how it is scheduled.
         load,
     )
     from compiler.numerics.memo import Memo
-    from compiler.options import EFFORTS, HALOS, OBJECTIVES, Stages, stages_of
+    from compiler.options import EFFORTS, HALOS, OBJECTIVES, Stages, alternatives, stages_of
     from compiler.pipeline import compile_model, following_lengths, prepared
     from compiler.schedule.fusion.optimal import STRATEGIES
     from compiler.search.back_to_back import BackToBack, back_to_back
-    from compiler.search.best_program import (
-        Best,
-        SimulatedProgram,
-        Wanted,
-        alternatives,
-        best_program,
-    )
+    from compiler.search.best_program import Best, SimulatedProgram, Wanted, best_program
     from compiler.search.symbolic_sizes import specialize_result
     from compiler.symbolic.infer_from_samples import SymbolicModel
 

@@ -40,6 +40,7 @@ from compiler.passes import Amount, Factor, Pass, Share, within
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.batch import ChooseInstances
 from compiler.schedule.fusion.fuse_tails import FuseTails
+from compiler.schedule.fusion.greedy import Branch, BranchX
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import PartitionStrategy, Unfused
 from compiler.schedule.residency.activations import KeepTensors
@@ -273,6 +274,40 @@ def stages_for(effort: int, stages: Stages | None = None) -> Stages:
     level = LEVELS[effort]
     tile = replace(stages.tile, breadth=level.breadth)
     return replace(stages, partition=level.partition, tile=tile, judge=level.judge)
+
+
+def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
+    """Ways to compile beside `stages` among which a judge may decide.
+
+    From effort 1 on these and `stages` hold what lower efforts compile, so whoever takes the best
+    of all is never worse off than with them.
+    """
+    if effort == 0:
+        return ()
+    whole = replace(stages, instances=replace(stages.instances, enabled=False))
+    halved = replace(whole, partition=BranchX())
+    apart = replace(whole, partition=Unfused(), keep=KeepTensors(enabled=False))
+    mixed = replace(whole, partition=replace(stages.partition, alone=True))
+    levels = isinstance(stages.partition, Optimal)
+    if effort == 1:
+        # What `halved` is better at, trials of groups find.
+        return (apart, mixed, stages_for(0, stages)) if levels else ()
+    usual = stages_for(1, stages)
+    if not levels:
+        usual = replace(usual, partition=stages.partition)
+    eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
+    pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
+    memory = replace(usual, keep=KeepTensors(enabled=False))
+    partition = LEVELS[0].partition if levels else stages.partition
+    quick = replace(stages_for(0, stages), partition=partition)
+    found: tuple[Stages, ...] = (usual, eager, pieces, memory, quick)
+    if not levels:
+        return found
+    mixed = replace(usual, partition=mixed.partition)
+    found = (*found, halved, apart, mixed)
+    if effort == 2:
+        return found
+    return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))
 
 
 # What a user may choose of how a network is scheduled, in words, and the passes that do it.

@@ -366,20 +366,18 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
     in a group: so layers alone are weighed as well, and both together, each where it is quicker.
     """
     stages, costs = ctx.stages, ctx.costs
-    least, best = math.inf, list[Network[Group]]()
+    least = math.inf
+    best: Sequence[Network[Group]] = ()
 
     def weigh(groups: Network[Group]) -> tuple[float, Network[Group]]:
         nonlocal least, best
-        pinned = place_weights(groups, ctx)
-        # What is kept is weighed against DRAM: shared memory may do better on its own.
         total, found = math.inf, groups
-        for kept in (place_activations(pinned, ctx), pinned):
-            homed = place_in_shared_memory(kept, ctx)
-            cycles = added(homed.parts, costs)
+        for made in ways_on_chip(groups, ctx):
+            cycles = added(made[0].parts, costs)
             if cycles < total:
-                total, found = cycles, homed
+                total, found = cycles, made[0]
             if not best or cycles < least:
-                least, best = cycles, [homed, kept, pinned, groups]
+                least, best = cycles, made
         return total, found
 
     for hoped, after in stages.pin.optimistic_costs(network.parts, network.graph, costs):
@@ -401,6 +399,23 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
         if all(any(a is not b for a, b in zip(mixed, bare, strict=False)) for bare, _ in ways):
             weigh(replace(alone, parts=mixed))
     return best
+
+
+def ways_on_chip(groups: Network[Group], ctx: Context) -> Sequence[Sequence[Network[Group]]]:
+    """What `search_groups` returns of `groups`: with what is kept on chip, and without, as shared
+    memory may do better on its own. What other passes asked of the same groups is known."""
+    stages = ctx.stages
+    known = ctx.costs.on_chip.setdefault((stages.pin, stages.keep, stages.homes), [])
+    for before, found in known:
+        if before.graph is groups.graph and before.parts == groups.parts:
+            return found
+    pinned = place_weights(groups, ctx)
+    kept = place_activations(pinned, ctx)
+    changed = any(a is not b for a, b in zip(kept.parts, pinned.parts, strict=True))
+    ways = (kept, pinned) if changed else (kept,)
+    found = [[place_in_shared_memory(way, ctx), way, pinned, groups] for way in ways]
+    known.append((groups, found))
+    return found
 
 
 def partition(network: Network[Layer], ctx: Context) -> Network[Group]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler.codegen.relocate import EmittedGroups
 from compiler.cost.overlap import copy_rate, path
@@ -52,6 +53,8 @@ class GroupCosts:
         self._best: dict[int, Estimate] = {}
         self._bounds: dict[int, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
+        self.on_chip: dict[Hashable, list[tuple[Any, list[list[Any]]]]] = {}
+        """By passes, groups of networks, and these with what lies on chip between them."""
         self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
         """Of groups that are alike the first, with its tensors."""
 
@@ -73,12 +76,13 @@ class GroupCosts:
             other.search = self.search.trying(stages.tile)
             other.cores, other.facts = other.search.cores, self.facts
         same = same and stages.tile == self.stages.tile
-        other.search.memory = self.search.memory  # walks depend on no option
+        other.facts.walks = self.facts.walks  # which depend on no option
         if stages.plan == self.stages.plan:
             other._plans = self._plans
             if same:  # so do groups take as long
                 other._known, other._best = self._known, self._best
                 other._scores, other._bounds = self._scores, self._bounds
+                other.on_chip = self.on_chip
         other.emitted = self.emitted
         return other
 

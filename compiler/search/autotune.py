@@ -35,6 +35,7 @@ from compiler.schedule_ir.schedule import Schedule
 from compiler.target.group_facts import Unholdable
 from compiler.tensor_ir.nest import NestGraph
 from simmodel.program.program import Program
+from simmodel.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,18 @@ def refitted(
             before = step.plan, step.places
         found.append(step)
     return tuple(found)
+
+
+def cycles_by_step(trace: Trace) -> dict[int, int]:
+    """By step, the cycles from the end of the steps before to its own end."""
+    ends: dict[int, int] = {}
+    for origin in trace.origins:
+        ends[origin.group] = max(ends.get(origin.group, 0), origin.last)
+    found, end = {}, 0
+    for step in sorted(ends):
+        found[step] = max(0, ends[step] - end)
+        end = max(end, ends[step])
+    return found
 
 
 def _structure(schedule: Schedule) -> Hashable:

@@ -32,13 +32,12 @@ from compiler.decisions.text.tree import Tree
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
 from compiler.memory.load_plan import early_loads, with_early_loads
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step
-from compiler.options import LEVELS, Stages, stages_for
+from compiler.options import Stages, stages_for
 from compiler.pipeline import compile_model, replace_steps
-from compiler.schedule.fusion.greedy import Branch, BranchX
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
-from compiler.schedule.fusion.partition import Unfused
-from compiler.schedule.residency.activations import KeepTensors
-from compiler.search.autotune import Autotuner, refitted
+from compiler.schedule.residency.table import added
+from compiler.schedule_ir.group import Group
+from compiler.search.autotune import Autotuner, cycles_by_step, refitted
 from compiler.search.symbolic_sizes import over_lengths
 from compiler.symbolic.infer_from_samples import SymbolicModel
 from simmodel.arch.base import OFF_CHIP
@@ -160,14 +159,13 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     del made, run  # each program that is not taken takes as much memory as the one that is
     found = _unmoved_or(found, wanted, judge, tried)
     if judged:
-        close, most = (1 + CLOSE) * found.cycles, _highest(found, wanted)
+        close = (1 + CLOSE) * found.cycles
         first = found = _tuned(found, wanted, judge, tried)
         counts = _fewer_cores(found, wanted)
         while counts:
-            before, (count, *counts), work = found, counts, 0
-            limits = close, math.inf if counts else most
-            with suppress(CompilerError, _Hopeless):
-                found, work = _or_on_cores(count, limits, found, wanted, judge, tried)
+            before, (count, *counts), work = found, counts, 0.0
+            with suppress(CompilerError):
+                found, work = _or_on_cores(count, close, found, wanted, judge, tried)
             if found is before:
                 # Half of all, where the fewest are not quicker but leave work for that to pay.
                 half = counts[-1:] if found is first else []
@@ -196,6 +194,9 @@ BUSY = 0.75
 CLOSE = 0.05
 """Part by which a program for fewer cores may be slower than that for all, both not tuned, for it
 to be tuned; and for half of the cores to be tried as well, if they do its work in proportion."""
+FEWER = 0.12
+"""Part by which it may be estimated to be slower for it to be searched for, and emitted: none that
+was quicker was estimated to take a tenth longer."""
 
 
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
@@ -219,23 +220,48 @@ def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
 
 
 def _or_on_cores(
-    count: int, limits: tuple[float, float], best: Best, wanted: Wanted, judge: Judge,
+    count: int, close: float, best: Best, wanted: Wanted, judge: Judge,
     tried: list[SimulatedProgram],
-) -> tuple[Best, int]:  # fmt: skip
+) -> tuple[Best, float]:  # fmt: skip
     """`best`, or where that is quicker the program for up to `count` cores, compiled in one way and
-    tuned; unless that of a quick search, or it untuned, takes longer than the first of two
-    `limits`. And the cycles of all these cores, untuned. What ran is in `tried` then. Raises
-    _Hopeless where more than the second limit is estimated."""
-    (close, most), work = limits, 0
+    tuned; unless that of a quick search, or it untuned, takes longer than `close`, or is estimated
+    to take too long. And the cycles of all these cores, untuned. What ran is in `tried` then."""
+    slower = _slower_on(count, best)
+    if slower > 1 + FEWER:
+        return best, count * slower * close
+    least, work = _estimated(best.result.steps), 0.0
+    observe = partial(_refuse_above, (1 + FEWER) * least)
     for stages in (stages_for(0, wanted.options.stages), wanted.options.stages):
-        on_cores = replace(stages, tile=replace(stages.tile, cores=count))
-        options = replace(wanted.options, stages=on_cores)
-        made = _compiled(wanted, options, wanted.arch, partial(_refuse_above, most), best.result)
+        options = replace(wanted.options, stages=_on_cores(stages, count))
+        try:
+            made = _compiled(wanted, options, wanted.arch, observe, best.result)
+        except _Hopeless as why:
+            return best, work or count * why.args[0] / least * close
         fewer = _unmoved_or(_ran(made, wanted, judge, tried), wanted, judge, tried)
         work = count * fewer.cycles
         if fewer.cycles > close:
             return best, work
     return _least((best, _tuned(fewer, wanted, judge, tried)), wanted, judge), work
+
+
+def _on_cores(stages: Stages, count: int) -> Stages:
+    return replace(stages, tile=replace(stages.tile, cores=count))
+
+
+def _slower_on(count: int, best: Best) -> float:
+    """Times that the groups of `best` are estimated to take on up to `count` cores, by a quick
+    search and with nothing on chip between them: a partition of its own for these cores was never
+    estimated to take 8 % less."""
+    search = best.result.search
+    assert search is not None
+    made = (s.plan.schedule.group for s in best.result.steps if isinstance(s, PlacedGroup))
+    groups = [Group(group.layers, group.results) for group in made]
+    fewer = search.costs.with_stages(_on_cores(stages_for(0, search.costs.stages), count))
+    apart = list[Group]()
+    for group in groups:
+        alone = [Group((layer,), (layer.result.name,)) for layer in group.layers]
+        apart += alone if math.isinf(fewer.price(group)) else [group]
+    return added(apart, fewer) / added(groups, search.costs)
 
 
 def _unmoved_or(made: Best, wanted: Wanted, judge: Judge, tried: list[SimulatedProgram]) -> Best:
@@ -361,7 +387,7 @@ def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
 
 
 class _Hopeless(Exception):
-    """A way to compile whose estimate is too far above the best."""
+    """A way to compile whose estimate, in cycles, is too far above the best."""
 
 
 class _MadeBefore(Exception):
@@ -414,8 +440,8 @@ def _highest(made: Best, wanted: Wanted) -> float:
 
 def _refuse_above(highest: float, stage: str, steps: Any) -> None:
     """Raise _Hopeless where the schedule that is observed is estimated to take longer."""
-    if stage == "layout" and _estimated(steps) > highest:
-        raise _Hopeless
+    if stage == "layout" and (cycles := _estimated(steps)) > highest:
+        raise _Hopeless(cycles)
 
 
 def _refuse_known(made: object, before: list[Any]) -> None:
@@ -442,7 +468,7 @@ def _judged(
     assert search is not None and made.trace is not None
     options, run = wanted.options.stages.judge, lambda program: judge(program, made.arch).cycles
     trials = Autotuner(search.graph, search.costs, run, options)
-    steps = trials.tune(made.result.steps, _cycles_by_step(made.trace))
+    steps = trials.tune(made.result.steps, cycles_by_step(made.trace))
     tried = trials.of(steps)
     found = [replace(made, result=replace(made.result, trials=tried))]
     if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
@@ -452,18 +478,6 @@ def _judged(
     except DoesNotFit:  # more tokens at once than there are
         return found
     return [*found, _ran(replace(made, result=result, judged=True), wanted, judge, programs)]
-
-
-def _cycles_by_step(trace: Trace) -> dict[int, int]:
-    """By step, the cycles from the end of the steps before to its own end."""
-    ends: dict[int, int] = {}
-    for origin in trace.origins:
-        ends[origin.group] = max(ends.get(origin.group, 0), origin.last)
-    found, end = {}, 0
-    for step in sorted(ends):
-        found[step] = max(0, ends[step] - end)
-        end = max(end, ends[step])
-    return found
 
 
 def _lent(wanted: Wanted, lender: Arch, judge: Judge) -> Best:
@@ -565,37 +579,3 @@ def _score(wanted: Wanted, made: Best) -> float:
         assert made.trace is not None
         return sum(n for name, n in made.trace.traffic.items() if name.startswith(OFF_CHIP))
     return made.cycles
-
-
-def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
-    """Ways to compile beside `stages` among which a judge may decide.
-
-    From effort 1 on these and `stages` hold what lower efforts compile, so whoever takes the best
-    of all is never worse off than with them.
-    """
-    if effort == 0:
-        return ()
-    whole = replace(stages, instances=replace(stages.instances, enabled=False))
-    halved = replace(whole, partition=BranchX())
-    apart = replace(whole, partition=Unfused(), keep=KeepTensors(enabled=False))
-    mixed = replace(whole, partition=replace(stages.partition, alone=True))
-    levels = isinstance(stages.partition, Optimal)
-    if effort == 1:
-        # What `halved` is better at, trials of groups find.
-        return (apart, mixed, stages_for(0, stages)) if levels else ()
-    usual = stages_for(1, stages)
-    if not levels:
-        usual = replace(usual, partition=stages.partition)
-    eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
-    pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
-    memory = replace(usual, keep=KeepTensors(enabled=False))
-    partition = LEVELS[0].partition if levels else stages.partition
-    quick = replace(stages_for(0, stages), partition=partition)
-    found: tuple[Stages, ...] = (usual, eager, pieces, memory, quick)
-    if not levels:
-        return found
-    mixed = replace(usual, partition=mixed.partition)
-    found = (*found, halved, apart, mixed)
-    if effort == 2:
-        return found
-    return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))

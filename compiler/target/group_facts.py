@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from compiler.errors import CompilerError
 from compiler.geometry.boxes import Key, Range, keys_of, needs
 from compiler.geometry.cuts import cut_axes
-from compiler.geometry.tile_trace import TileTrace
+from compiler.geometry.tile_trace import TileTrace, TraceCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.target.array_mapping import roles
@@ -184,6 +184,8 @@ class Facts:
     """Groups on one machine."""
 
     arch: Arch
+    walks: TraceCache = field(default_factory=TraceCache)
+    """What layers need for tiles of theirs."""
     passings: dict[tuple[object, ...], Passing] = field(default_factory=dict)
     """By name, whether the group produces and stores it, and the identities of its users there,
     which `layer` keeps alive."""

@@ -37,7 +37,7 @@ from archgen.schema import load_arch
 from archgen.studies.prepare import prepare
 from compiler import pipeline
 from compiler.api import CompileOptions, prepared
-from compiler.options import stages_for
+from compiler.options import alternatives, stages_for
 from compiler.schedule.tiling.group_price import GroupPricer
 from compiler.search import autotune, best_program
 from simmodel.machine.run import simulate
@@ -106,7 +106,7 @@ def row(machine: str, effort: int, model: str) -> tuple[object, ...]:
     dtype = arch.types[0]
     network = prepared(prepare(open_model(model, 1, {}), dtype).proto, model, stages)
     options = CompileOptions(dtype=dtype, stages=stages)
-    wanted = best_program.Wanted(network, arch, options, best_program.alternatives(effort, stages))
+    wanted = best_program.Wanted(network, arch, options, alternatives(effort, stages))
     spent = Spent()
     judge = spent.timed("simulate", simulate)
     with watched(spent):

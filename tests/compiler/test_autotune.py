@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,12 @@ import compiler.search.best_program as best_module
 from archgen.schema import load_arch
 from compiler import pipeline
 from compiler.api import CompileOptions, CompileResult, compile_model, prepared
-from compiler.context import Context, ScheduledNetwork
+from compiler.context import Context, Network, ScheduledNetwork
 from compiler.memory.on_chip import PlacedGroup
-from compiler.options import ESTIMATED, JudgeGroups, Stages, stages_for
+from compiler.options import ESTIMATED, JudgeGroups, Stages, alternatives, stages_for
 from compiler.schedule.fusion.partition import Unfused
-from compiler.search.best_program import Best, Wanted, alternatives, best_program
+from compiler.schedule_ir.group import Group
+from compiler.search.best_program import Best, Wanted, best_program
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth
 from simmodel.execute import execute
@@ -254,26 +257,60 @@ def test_programs_for_fewer_cores_are_tuned_if_close(monkeypatch: pytest.MonkeyP
 def test_programs_for_fewer_cores_are_emitted_where_they_may_keep_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One core of four takes more than twice as long, so two do as well; one that is tried alone is
-    estimated so far above all that it is not emitted. What a quick search makes decides."""
+    """The groups of the program for four cores take 3.7 times as long on one, which leaves two
+    cores too little work and four enough. Where they say nothing, the program's own do."""
     net = Net(quantized=True)
     x = conv(net, conv(net, net.input(1, 32, 32, 32), 64, (3, 3)), 64, (3, 3))
     arch = machine(types=("int8", "fp32"), cores=4, local={"size": 1 << 18, "banks": 8})
     arch = changed(arch, "memories.dram", bandwidth=Bandwidth.parse("64 B/cycle"))
     emitted, emit = list[int | None](), pipeline.emit_program
+    estimated, price = list[int](), best_module._slower_on
 
     def noted(schedule: ScheduledNetwork, ctx: Context, inferences: int = 1) -> Any:
         emitted.append(ctx.stages.tile.cores)
         return emit(schedule, ctx, inferences)
 
+    def asked(told: bool, count: int, made: Best) -> float:
+        estimated.append(count)
+        return price(count, made) if told else 1.0
+
     monkeypatch.setattr(pipeline, "emit_program", noted)
-    for counts, most, made in (([1, 2], 0.25, {1}), ([1, 2], 9.0, {1, 2}), ([1], 0.25, set())):
+    for counts, most, told, asks, emits in (
+        ([1, 2], None, True, [1], set()), ([1, 2], None, False, [1], set()),
+        ([1, 4], None, True, [1, 4], {4}), ([1, 2], 9.0, True, [1, 2], {1, 2}),
+    ):  # fmt: skip
         emitted.clear()
-        monkeypatch.setattr(best_module, "CLOSE", most)
+        estimated.clear()
+        if most is not None:
+            monkeypatch.setattr(best_module, "CLOSE", most)
+            monkeypatch.setattr(best_module, "FEWER", most)
         monkeypatch.setattr(best_module, "_fewer_cores", lambda *_, counts=counts: counts)
-        judge = JudgeGroups(candidates=1, within=most)
-        best(prepared(net.model(x), "net"), arch, replace(JUDGED, judge=judge))
-        assert {cores for cores in emitted if cores} == made
+        monkeypatch.setattr(best_module, "_slower_on", partial(asked, told))
+        best(prepared(net.model(x), "net"), arch, replace(JUDGED, judge=JudgeGroups(candidates=1)))
+        assert estimated == asks
+        assert {cores for cores in emitted if cores} == emits
+
+
+def test_what_lies_on_chip_of_equal_groups_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers alone as well are weighed behind groups that the first program has settled."""
+    net = Net(quantized=True)
+    x = conv(net, conv(net, net.input(1, 8, 8, 8), 8, (3, 3)), 8, (3, 3))
+    settled, keep = list[Network[Group]](), pipeline.place_activations
+
+    def noted(groups: Network[Group], ctx: Context) -> Network[Group]:
+        settled.append(groups)
+        return keep(groups, ctx)
+
+    monkeypatch.setattr(pipeline, "place_activations", noted)
+    arch, stages = machine(types=("int8", "fp32"), cores=2), stages_for(1)
+    options = CompileOptions("int8", stages=stages)
+    model = prepared(net.model(x), "net")
+    first = compile_model(model, arch, options)
+    found = len(settled)
+    mixed = replace(stages, partition=replace(stages.partition, alone=True))
+    compile_model(model, arch, replace(options, stages=mixed), like=first)
+    assert all(a.parts != b.parts for a, b in combinations(settled, 2))
+    assert 0 < found < len(settled)
 
 
 def test_effort_0_asks_no_judge_and_more_effort_asks_more() -> None:

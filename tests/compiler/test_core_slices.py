@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,9 +32,11 @@ from compiler.decisions.text.extract import extract_tree
 from compiler.decisions.text.text import parse_tree, print_tree
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.geometry.cuts import split_channels, splits
+from compiler.geometry.tile_trace import TraceCache
 from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
 from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.residency import activations
 from compiler.schedule.residency.activations import Slices, slicings
 from compiler.schedule.residency.table import Slicing
 from compiler.schedule.tiling.choose_tiles import ChooseTiles, GroupSearch
@@ -55,6 +58,7 @@ TWO = machine(name="two", cores=2, local={"size": 1 << 18})
 INTERLOCKED = machine(name="interlocked", cores=2, local={"size": 1 << 18}, sync="interlock")
 PASSING = machine(name="passing", cores=2, local={"size": 1 << 18}, among="peer")
 FIRST, SECOND = "t4", "t8"
+WALKS = TraceCache()
 APART = f"tree net\nstep\n  layer {FIRST}\nstep\n  layer {SECOND}\n"
 
 
@@ -106,16 +110,31 @@ def test_a_core_keeps_its_share_and_what_its_readers_reach(
 ) -> None:
     _, second = groups(compiled(network(kernel, stride=stride), APART))
     whole = [(0, 16), (0, 16)]
-    assert [rows(way.slices) for way in slicings(FIRST, [second], TWO, 2)] == [kept, whole]
-    both = [(rows(w.slices), w.passed) for w in slicings(FIRST, [second], TWO, 2, passing=True)]
+    assert [rows(way.slices) for way in slicings(FIRST, [second], TWO, 2, WALKS)] == [kept, whole]
+    ways = slicings(FIRST, [second], TWO, 2, WALKS, passing=True)
+    both = [(rows(w.slices), w.passed) for w in ways]
     alone = kept == [(0, 8), (8, 16)]
     sliced = [(kept, False)] if alone else [(kept, True), (kept, False)]
     assert both == [*sliced, (whole, True), (whole, False)]  # or all of it on both cores
 
 
+def test_ways_to_keep_a_tensor_for_its_readers_are_found_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[tuple[str, tuple[Group, ...]]]()
+
+    def noted(name: str, readers: Sequence[Group], *rest: Any, **more: Any) -> Iterator[Slicing]:
+        asked.append((name, tuple(readers)))
+        return slicings(name, readers, *rest, **more)
+
+    monkeypatch.setattr(activations, "slicings", noted)
+    compile_model(network(), TWO, CompileOptions(stages=Stages(partition=Unfused())))
+    assert asked and all(a != b for a, b in itertools.combinations(asked, 2))
+
+
 def test_images_are_kept_where_they_are_worked_on() -> None:
     _, second = groups(compiled(network(batch=2), APART))
-    images, halves, _ = (way.slices for way in slicings(FIRST, [second], TWO, 2))
+    images, halves, _ = (way.slices for way in slicings(FIRST, [second], TWO, 2, WALKS))
     assert images == (((0, 1), (0, 8), (0, 16), (0, 16)), ((1, 1), (0, 8), (0, 16), (0, 16)))
     assert rows(halves) == [(0, 9), (7, 16)]
 
@@ -364,7 +383,7 @@ def test_ways_to_keep_channels() -> None:
 
     def by_channels(second: str, *, passing: bool) -> list[Slicing]:
         _, reader = groups(compiled(two_layers(second), APART, several()))
-        ways = slicings(FIRST, [reader], several(), 2, passing=passing)
+        ways = slicings(FIRST, [reader], several(), 2, WALKS, passing=passing)
         return [way for way in ways if all(box[2] == (0, 16) for box in way.slices)]
 
     own, made = Slicing((half(0), half(1))), Slicing((ALL, ALL))

@@ -7,6 +7,7 @@ and barriers count, and where the hardware interlocks, operands.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,9 +151,11 @@ def _best_order(
         for times in (_loads_queued(atoms, starts, ready, depth), starts, late)
     )
     for found in dict.fromkeys(orders):
-        cycles = _clock_cycles([atoms[i] for i in found], fresh(queues=True))
+        cycles = _clock_cycles([atoms[i] for i in found], fresh(queues=True), least)
         if cycles < least:
             best, least = found, cycles
+        if least <= clock.now:
+            break
     return best
 
 
@@ -175,9 +178,12 @@ def _loads_queued(
     return found
 
 
-def _clock_cycles(atoms: list[IssueUnit], clock: IssueClock) -> int:
+def _clock_cycles(atoms: list[IssueUnit], clock: IssueClock, limit: float = math.inf) -> int:
+    """Cycles of `atoms`, played until these are no fewer than `limit`."""
     for atom in atoms:
         clock.play(atom)
+        if clock.now >= limit:
+            break
     return clock.now
 
 

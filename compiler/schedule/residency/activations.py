@@ -17,7 +17,7 @@ from itertools import chain, groupby
 from compiler.cost.multicast import between_cores
 from compiler.geometry.boxes import layer_needs
 from compiler.geometry.cuts import boxes, channel_axis, channel_grids, cut_axes, grain_of, slices_of
-from compiler.geometry.tile_trace import TileTracer, Unwalkable
+from compiler.geometry.tile_trace import TileTracer, TraceCache, Unwalkable
 from compiler.passes import Omittable, Share
 from compiler.schedule.residency.table import (
     Part,
@@ -113,12 +113,15 @@ class KeptBuffer(ResidencyCandidate):
         passing = between_cores(prices.arch) is not None
         if [*self.kept] != [self.name]:  # slices of a concatenation would be cut twice
             return [*everywhere(self.joint.whole.shape, prices.cores, passing=passing)]
-        readers = []
-        for position in sorted(self.groups - {self.first}):
-            reader = self.joint.user(table.group(position))
-            assert reader is not None
-            readers.append(reader)
-        return list(slicings(self.name, readers, prices.arch, prices.cores, passing=passing))
+        parts = [table.group(position) for position in sorted(self.groups - {self.first})]
+        key = self.name, *map(id, parts)
+        if key not in table.slicings:
+            readers = [user for user in map(self.joint.user, parts) if user is not None]
+            found = slicings(
+                self.name, readers, prices.arch, prices.cores, prices.facts.walks, passing=passing
+            )
+            table.slicings[key] = parts, list(found)
+        return table.slicings[key][1]
 
     def sliced_bytes(self, slicing: Slicing) -> int:
         """Bytes that a core needs."""
@@ -311,14 +314,15 @@ Slices = tuple[Box, ...]
 
 
 def slicings(
-    name: str, readers: Sequence[Group], arch: Arch, cores: int, *, passing: bool = False
-) -> Iterator[Slicing]:
+    name: str, readers: Sequence[Group], arch: Arch, cores: int, walks: TraceCache, *,
+    passing: bool = False,
+) -> Iterator[Slicing]:  # fmt: skip
     """The ways in which several of `cores` can keep the tensor `name` for groups that read it, at
     least one; `passing`: they can pass each other parts of it."""
     shape = readers[0].tensors[name].shape
     whole = _all_of(shape)
     axes = cut_axes(shape) if passing else []
-    for grid, shares, wider in _cuts(name, shape, readers, arch, cores, axes):
+    for grid, shares, wider in _cuts(name, shape, readers, arch, cores, axes, walks):
         if wider != shares and all(kept == whole for kept in wider):
             continue  # that is below
         along = tuple(grid.items())
@@ -347,7 +351,7 @@ def _all_of(shape: tuple[int, ...]) -> Box:
 
 def _cuts(
     name: str, shape: tuple[int, ...], readers: Sequence[Group], arch: Arch, cores: int,
-    axes: Sequence[int],
+    axes: Sequence[int], walks: TraceCache,
 ) -> Iterator[tuple[dict[int, int], Slices, Slices]]:  # fmt: skip
     """Grids, `axes` among those that channels may be cut with; by core, its share of a tensor, and
     with that what it needs beside it."""
@@ -356,14 +360,16 @@ def _cuts(
     among = () if channels is None else channel_grids(shape, cores, axes, arch)
     for grid in (*slices_of(shape, cores), *among):
         shares = boxes(shape, grid, grain, arch)
-        wider = _widened(name, shares, readers, grid, grain, arch) if len(shares) > 1 else None
+        wider = None
+        if len(shares) > 1:
+            wider = _widened(name, shares, readers, grid, grain, arch, walks)
         if wider is not None:
             yield grid, shares, wider
 
 
 def _widened(
     name: str, shares: Slices, readers: Sequence[Group], grid: dict[int, int],
-    grain: dict[int, int], arch: Arch,
+    grain: dict[int, int], arch: Arch, walks: TraceCache,
 ) -> Slices | None:  # fmt: skip
     """`shares` and what each core needs beside its own; None where a reader cannot be cut so."""
     found = list(shares)
@@ -377,7 +383,7 @@ def _widened(
         if any(len(kept.slices) < len(parts) for kept in group.residents.values()):
             return None  # what it keeps already lies on fewer cores
         for core, part in enumerate(parts):
-            walker = TileTracer(group, frozenset({name}), core=core)
+            walker = TileTracer(group, frozenset({name}), memory=walks, core=core)
             try:
                 (moment,) = walker.walk((), part).moments
             except Unwalkable:

@@ -251,6 +251,8 @@ class ResidencyTable:
     parts: list[Part]
     prices: Prices
     rows: list[Row] = field(default_factory=list)
+    slicings: dict[Hashable, tuple[object, list[Slicing]]] = field(default_factory=dict)
+    """How cores can keep a candidate for its readers, with these, by name and their identities."""
 
     @classmethod
     def of(cls, parts: Iterable[Part], prices: Prices) -> ResidencyTable:
@@ -314,7 +316,7 @@ class ResidencyTable:
     ) -> Placement | None:
         """One place of several, each found with those before it in the table; None: there is none,
         or one of them must not be so."""
-        trial = ResidencyTable(list(self.parts), self.prices, list(self.rows))
+        trial = ResidencyTable(list(self.parts), self.prices, list(self.rows), self.slicings)
         changed: dict[int, Group] = {}
         for place in places(trial):
             if place is None:

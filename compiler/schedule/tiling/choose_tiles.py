@@ -31,7 +31,7 @@ from compiler.geometry.cuts import (
     tiled_channels,
     worth_cutting,
 )
-from compiler.geometry.tile_trace import TraceCache, Unwalkable
+from compiler.geometry.tile_trace import Unwalkable
 from compiler.passes import Count, Factor, Share
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.bounds import LowerBounds
@@ -131,7 +131,6 @@ class GroupSearch:
     slots: int
     way: MulticastRoute | None = None
     """How loads reach several cores."""
-    memory: TraceCache = field(default_factory=TraceCache)
     fronts: TrackedCache[ParetoFront] | None = None
     """Shares of layers on any machines."""
 
@@ -326,8 +325,8 @@ class GroupSearch:
         followed = self.tiles.held_up if len(group.layers) > 1 else 0.0
         shares = partial(self._shares_on, held_up=followed)
         return GroupPricer(
-            group, self.arch, self.slots, shares, self.memory, self.facts, self.tiles.whole,
-            self.transfers, self.moves, self.way, self.tiles.hidden or 0.0,
+            group, self.arch, self.slots, shares, self.facts, self.tiles.whole, self.transfers,
+            self.moves, self.way, self.tiles.hidden or 0.0,
         )  # fmt: skip
 
     def _shares_on(self, cores: Cores, held_up: float) -> MappingCache:

@@ -18,14 +18,7 @@ from compiler.cost.multicast import Cores, MulticastRoute, between_cores, passed
 from compiler.cost.overlap import startup_bytes
 from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.cuts import axes_without_halo, channels_of, telling, tiled_channels
-from compiler.geometry.tile_trace import (
-    Repeat,
-    TileStep,
-    TileTrace,
-    TraceCache,
-    largest,
-    trace_parts,
-)
+from compiler.geometry.tile_trace import Repeat, TileStep, TileTrace, largest, trace_parts
 from compiler.schedule.residency.buffer import GroupBufferMaker, alive, earliest, in_use
 from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront, Sizes
@@ -64,7 +57,6 @@ class GroupPricer:
     slots: int
     shares: Callable[[Cores], MappingCache]
     """Shares by the cores that work."""
-    memory: TraceCache
     facts: Facts
     """Kept between groups."""
     whole: bool = True
@@ -246,7 +238,7 @@ class GroupPricer:
         key = parts, loops
         if key not in self._traces:
             shown = self.telling(parts)
-            self._traces[key] = trace_parts(self.group, loops, parts, self.memory, shown)
+            self._traces[key] = trace_parts(self.group, loops, parts, self.facts.walks, shown)
         return self._traces[key]
 
     def telling(self, parts: Parts) -> tuple[int, ...]:
