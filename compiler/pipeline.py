@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -30,7 +31,7 @@ from compiler.context import (
 from compiler.decisions.cache import Decisions, NetworkDecision, decision_of
 from compiler.decisions.cut_tails import without_tails
 from compiler.decisions.fallback import halve_hungriest, place_in_pieces, strategies
-from compiler.decisions.group_costs import Fit
+from compiler.decisions.group_costs import Fit, stretch
 from compiler.decisions.instances import Instances, in_instances
 from compiler.decisions.text.apply import Expected, apply_tree
 from compiler.decisions.text.text import TreeError
@@ -264,10 +265,6 @@ def find_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     graph, parts = network.graph, network.parts
     if ctx.options.tree is not None:
         return follow(ctx.options.tree, network, replace(ctx, decisions=None))
-    costs, tile = ctx.costs, ctx.stages.tile
-    sought = tile.hidden is None and tile.objective == "latency"
-    if sought and costs.cores_keep_up(graph, parts, costs.cores):
-        ctx = ctx.with_stages(replace(ctx.stages, tile=replace(tile, hidden=HIDDEN)))
     decisions = ctx.decisions
     key = None if decisions is None else decisions.key(graph, parts, ctx.stages)
     if decisions is None or key is None:
@@ -314,7 +311,28 @@ def search_instances(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
 
 def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
     """The best schedule that is found, planned and placed: with all on chip that pays, or with as
-    much less between groups as it takes to fit. Raises DoesNotFit where nothing less does."""
+    much less between groups as it takes to fit. Where groups found no place, the search is done
+    again without these, while that pays. Raises DoesNotFit where nothing less does."""
+    tried = replace(ctx, known=ctx.costs.barring())
+    found, barred, known = _place_best(network, tried), tried.costs.barred, 0
+    while known < len(barred):
+        known, seen = len(barred), list[tuple[str, Any]]()
+        watch = replace(tried, observe=lambda *stage, to=seen: to.append(stage))
+        try:
+            other = _place_best(network, watch)
+        except (DoesNotFit, Unwalkable, Unholdable):
+            break
+        if other.cycles >= found.cycles:
+            break
+        found = other
+        for stage in seen:
+            ctx.observe(*stage)
+    return replace(found, search=replace(found.search, costs=ctx.costs))
+
+
+def _place_best(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
+    """The best groups as they are priced, planned and placed, with less on chip where they do not
+    fit; those of several layers in pieces are barred then."""
     made = search_groups(network, ctx)
     for stage, groups in zip(GROUPED[::-1], made[::-1], strict=True):
         ctx.observe(stage, groups.parts)
@@ -333,15 +351,20 @@ def search_schedule(network: Network[Layer], ctx: Context) -> ScheduledNetwork:
 
 def place_groups(network: Network[Group], ctx: Context) -> Iterator[Step]:
     """Every group tiled, planned and placed, in pieces where it does not fit; these may need of
-    what a core keeps another part than the whole did."""
+    what a core keeps another part than the whole did. What neighbours hide says which tiles are
+    best, and not which groups: by their sums these are compared."""
     before: Fit | None = None
+    layers = [la for part in network.parts if isinstance(part, Group) for la in part.layers]
+    costs = ctx.costs.hiding(network.graph, layers, HIDDEN)
     for part in network.parts:
         if isinstance(part, HostNode):
             yield part
             continue
         origins = (nest.origin for layer in part.layers for nest in layer.nests)
         with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
-            fits = place_in_pieces(ctx.costs, part, before)
+            fits = place_in_pieces(costs, part, before)
+        if len(fits) > 1 and part.layers[1:]:
+            ctx.costs.barred.add(stretch(part))
         before = fits[-1]
         yield from (PlacedGroup(*fit) for fit in fits)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def far_load(arch: Arch, size: Any, run: Any, far: str = "dram", *, store: bool 
     return arch.far_load(far, moved, size / run, write=store)
 
 
-def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
+def pipelined(slots: int, stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
     """Cycles of tiles that pass through engines which work side by side.
 
         load      111222333                three tiles of 3, 2 and 1 cycles: the busiest engine's
@@ -119,10 +120,13 @@ def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
         store          1  2  3             starts or after it has ended: 9 + 2 + 1
 
     `stages` are of engines, in the order of a tile, `memories` of what all loads and stores share.
+    With one of `slots` between two engines these take turns.
     """
     behind: Any = 0.0
     for every, once in (*stages, *memories):
         behind = np.maximum(behind, every - once)
+    for (every, once), (after, each) in pairwise(stages) if slots == 1 else ():
+        behind = np.maximum(behind, every - once + after - each)
     return sum(once for _, once in stages) + behind
 
 

@@ -4,7 +4,8 @@
     a group     its best schedule finds no place        the next best one, of `plan.attempts`
                 none does, or costs more than pieces    two halves; of a layer alone, its operators
                 a single operator does not              one slot for each of its buffers
-    a network   a group, beside what lies in shared     nothing lies in shared memory
+    a network   a group, which is in pieces now         all anew, without such groups
+                a group, beside what lies in shared     nothing lies in shared memory
                 a group, beside what is kept on chip    nothing is kept between groups
                 a group, beside pinned constants        none is pinned
     a program   it takes too many tokens                no loads are shared between cores

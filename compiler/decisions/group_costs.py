@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.codegen.relocate import EmittedGroups
@@ -28,9 +29,16 @@ from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 
 Fit = tuple[Plan, dict[str, Place]]
+Stretch = tuple[str, ...]
+"""Results of the layers of a group, which is all of it but what lies on chip."""
 _ROUNDING = 1e-6
 """By how much more than a limit a price is looked for: equal layers ask again, with limits that are
 off by roundings of what is before them."""
+
+
+def stretch(group: Group) -> Stretch:
+    """What names a group wherever what lies on chip beside it."""
+    return tuple([layer.result.name for layer in group.layers])
 
 
 @dataclass
@@ -41,6 +49,8 @@ class GroupCosts:
     stages: Stages
     fronts: TrackedCache[ParetoFront] | None = None
     """Shares of layers on any machines."""
+    barred: set[Stretch] = field(default_factory=set)
+    """Groups that found no place, whatever lies on chip beside them."""
 
     def __post_init__(self) -> None:
         self.way = self.stages.share.multicast_route(self.arch)
@@ -55,6 +65,7 @@ class GroupCosts:
         """At most the scores of groups whose schedules are known not to be better."""
         self.on_chip: dict[Hashable, list[tuple[Any, list[list[Any]]]]] = {}
         """By passes, groups of networks, and these with what lies on chip between them."""
+        self._hiding = list[GroupCosts]()
         self._plans: dict[Hashable, tuple[Sequence[str], Plan]] = {}
         """Of groups that are alike the first, with its tensors."""
 
@@ -71,19 +82,18 @@ class GroupCosts:
         if stages == self.stages:
             return self
         other = GroupCosts(self.arch, stages, self.fronts)
-        same = other.search.asks == self.search.asks
-        if same:
+        same = other.search.asks == self.search.asks and stages.tile == self.stages.tile
+        if other.search.measures == self.search.measures:
             other.search = self.search.trying(stages.tile)
             other.cores, other.facts = other.search.cores, self.facts
-        same = same and stages.tile == self.stages.tile
         other.facts.walks = self.facts.walks  # which depend on no option
         if stages.plan == self.stages.plan:
             other._plans = self._plans
             if same:  # so do groups take as long
                 other._known, other._best = self._known, self._best
                 other._scores, other._bounds = self._scores, self._bounds
-                other.on_chip = self.on_chip
-        other.emitted = self.emitted
+                other.on_chip, other._hiding = self.on_chip, self._hiding
+        other.emitted, other.barred = self.emitted, self.barred
         return other
 
     def with_slots(self, slots: int | None) -> GroupCosts:
@@ -93,6 +103,26 @@ class GroupCosts:
     def on_cores(self, count: int) -> GroupCosts:
         """Those of groups that have so many cores at most."""
         return self.with_stages(replace(self.stages, tile=replace(self.stages.tile, cores=count)))
+
+    def hiding(
+        self, graph: NestGraph, parts: Sequence[Layer | HostNode], share: float
+    ) -> GroupCosts:
+        """Those of tiles where by default this `share` of what is behind a group's last load does
+        not count, as neighbours hide it: where constants take longest to arrive."""
+        tile = self.stages.tile
+        if tile.hidden is not None or tile.objective != "latency":
+            return self
+        if not self.cores_keep_up(graph, parts, self.cores):
+            return self
+        stages = replace(self.stages, tile=replace(tile, hidden=share))
+        self._hiding[:] = [(self._hiding or [self])[0].with_stages(stages)]
+        return self._hiding[0]
+
+    def barring(self) -> GroupCosts:
+        """The same with barred groups of its own, none so far."""
+        other = copy(self)
+        other.barred = set()
+        return other
 
     def cores_keep_up(
         self, graph: NestGraph, parts: Sequence[Layer | HostNode], cores: int
@@ -123,6 +153,8 @@ class GroupCosts:
     def cost_below(self, group: Group, limit: float) -> float:
         """The price of a group if that is below `limit`, else something that is not: what cannot
         be better than `limit` is not looked at."""
+        if self.barred and stretch(group) in self.barred:
+            return math.inf
         outline = self.search.outlines.of(group)
         if outline in self._scores:
             return self._scores[outline]

@@ -81,15 +81,17 @@ def test_each_of_several_copies_takes_whole_cycles() -> None:
 
 def test_engines_side_by_side_take_the_busiest_one_and_one_tile_of_the_others() -> None:
     # Three tiles: loads 0-3, 3-6, 6-9; products 3-5, 6-8, 9-11; stores 5-6, 8-9, 11-12.
-    assert pipelined([(9, 3), (6, 2), (3, 1)]) == 12
+    assert pipelined(2, [(9, 3), (6, 2), (3, 1)]) == 12
     # Products 1-4, 4-7, 7-10; the last store is over at 11.
-    assert pipelined([(3, 1), (9, 3), (3, 1)]) == 11
+    assert pipelined(2, [(3, 1), (9, 3), (3, 1)]) == 11
     # One tile has nothing to overlap with.
-    assert pipelined([(4, 4), (3, 3), (2, 2)]) == 9
+    assert pipelined(2, [(4, 4), (3, 3), (2, 2)]) == 9
     # The first load, 50 of 60 cycles, is before the first store; four of these take 40.
-    assert pipelined([(60, 50), (12, 3), (40, 10)]) == 50 + 3 + 40
+    assert pipelined(2, [(60, 50), (12, 3), (40, 10)]) == 50 + 3 + 40
     # DRAM serves loads and stores, 30 cycles in all and 4 + 2 for a tile.
-    assert pipelined([(20, 4), (10, 2), (10, 2)], [(30, 6)]) == 4 + 2 + 2 + 24
+    assert pipelined(2, [(20, 4), (10, 2), (10, 2)], [(30, 6)]) == 4 + 2 + 2 + 24
+    # One slot: products 3-5, then the next load 5-8, products 8-10, a load 10-13, a store 15-16.
+    assert pipelined(1, [(9, 3), (6, 2), (3, 1)]) == 16
 
 
 def streams(load: int, store: int, times: int) -> Program:

@@ -17,6 +17,7 @@ from compiler.api import CompileOptions, compile_model, prepared
 from compiler.codegen.issue_order.order import OrderInstructions
 from compiler.cost import multicast
 from compiler.decisions.fallback import strategies
+from compiler.decisions.group_costs import Fit, GroupCosts
 from compiler.decisions.text.extract import extract_tree
 from compiler.errors import DoesNotFit
 from compiler.options import Stages
@@ -24,6 +25,7 @@ from compiler.schedule.fusion.partition import Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.table import Part, Prices
 from compiler.schedule_ir.group import Group
+from compiler.schedule_ir.schedule import Schedule
 from compiler.tensor_ir.nest import NestGraph
 from simmodel.program.assembly import print_program
 
@@ -45,6 +47,29 @@ def test_few_tokens_make_short_groups() -> None:
     assert max(len(d.group.layers) for d in plenty.decisions) > 1
     assert len(few.program.tokens[0]) <= 6
     assert len(few.decisions) >= len(plenty.decisions)
+
+
+def test_the_search_is_done_again_without_groups_that_find_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Halves of a group of six that find a place are quicker in twos and fours."""
+    place, tried = GroupCosts.place, list[tuple[int, ...]]()
+
+    def refuse(self: GroupCosts, schedule: Schedule, before: Fit | None) -> Fit:
+        if len(schedule.group.layers) in (3, 6):
+            raise DoesNotFit(1, 0, "B", (), (), "for the test")
+        return place(self, schedule, before)
+
+    def watch(stage: str, made: object) -> None:
+        if stage == "fuse" and isinstance(made, tuple):
+            tried.append(tuple(len(part.layers) for part in made))
+
+    monkeypatch.setattr(GroupCosts, "place", refuse)
+    net = chain(6)
+    made = compile_model(net.model(f"t{net.count}"), machine(), CompileOptions("fp32"), watch)
+    assert tried[0] == (6,) != tried[-1]
+    assert tuple(len(decision.group.layers) for decision in made.decisions) == tried[-1]
+    assert made.search is not None and not made.search.costs.barred  # of this search alone
 
 
 def test_an_operator_that_fits_with_one_slot_alone_takes_one() -> None:
@@ -98,7 +123,7 @@ def test_what_is_kept_is_given_up_where_a_layer_fits_no_tile_beside_it() -> None
 SMALL = {"size": 1024, "banks": 1}
 """Local memory in which a layer of `chain` takes many tiles."""
 
-TIGHT = {"size": 8192, "banks": 4}
+FEW, TIGHT = ({"size": size, "banks": 4} for size in (4096, 8192))
 """Local memory in which groups of `chain` take tiles."""
 
 
@@ -141,7 +166,7 @@ def test_engines_take_turns_where_tokens_are_too_few_for_two_at_once(
     model = net.model(net.op("Softmax", f"t{net.count}", axis=-1))
     four, three = (
         machine(
-            cores=cores, among="load", tokens=tokens, local=SMALL if sized else TIGHT,
+            cores=cores, among="load", tokens=tokens, local=SMALL if sized else FEW,
             vector={"units": 2},
         )
         for tokens in (4, 3)

@@ -371,6 +371,12 @@ def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -
     assert end == pytest.approx(PRODUCTS + STREAM * (1 - SLOTS / arrivals) + BEHIND / arrivals)
 
 
+def test_a_stream_through_one_slot_takes_turns_with_its_layer() -> None:
+    walked, work = TileTrace(1, (NONE,)), TileWork((share(PRODUCTS, STREAM, 5),), {}, {}, {})
+    end = GroupTimeline(((),), ("first",), 1).run(walked, lambda run, moment: work)
+    assert end == pytest.approx(PRODUCTS + STREAM)
+
+
 def test_a_stream_without_room_beside_the_layer_before_waits_for_its_end() -> None:
     layers = share(PRODUCTS, 0.0, 1), share(BEHIND, STREAM, 5)
     walked, work = TileTrace(1, (NONE, NONE)), TileWork(layers, {}, {}, {})
@@ -537,7 +543,8 @@ def test_loads_are_larger_where_constants_take_longest_to_arrive() -> None:
         own = replace(stages, tile=replace(stages.tile, hidden=hidden))
         made = compile_model(net.model(x), arch, CompileOptions(stages=own))
         assert made.search is not None
-        asked[rows, hidden] = made.search.costs.stages.tile.hidden
+        costs = made.search.costs.hiding(made.search.graph, made.search.parts, choose_tiles.HIDDEN)
+        asked[rows, hidden] = costs.stages.tile.hidden
         cycles += [simulate(made.program, arch).cycles] if rows == 1 else []
     assert asked == {(1, None): choose_tiles.HIDDEN, (1, 0.0): 0.0, (4096, None): None}
     assert cycles[0] < 0.92 * cycles[1]

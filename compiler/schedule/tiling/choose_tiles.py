@@ -110,8 +110,8 @@ class ChooseTiles:
     """Weight of loads that hold up those of the next layer, where pieces are chosen."""
     hidden: Share | None = None
     """Share of what a group does behind its last load that does not count where its schedules are
-    compared; default 0.25 in networks whose constants take longer to arrive than it takes to
-    compute with them, where the next group loads meanwhile, else 0."""
+    compared; default 0.25 for those of groups that are formed, in networks whose constants take
+    longer to arrive than it takes to compute with them, as the next group loads then, else 0."""
     short_inputs: Factor = 0.05
     """In programs for a range of lengths: share by which a group may take longer at the upper edge,
     so that at shorter lengths all its cores have something to do."""
@@ -156,10 +156,17 @@ class GroupSearch:
         tiles = self.tiles
         return tiles.objective, tiles.whole, tiles.held_up, tiles.hidden, self.slots, self.way
 
+    @property
+    def measures(self) -> Hashable:
+        """What decides what a layer alone takes that is cut in some way, loads and moves."""
+        return self.tiles.objective, self.slots, self.way
+
     def trying(self, tiles: ChooseTiles) -> GroupSearch:
-        """One that asks the same of other cuts, and shares what is known."""
+        """One with the same `measures`, which shares what is known."""
         other = copy(self)
         other.tiles = tiles
+        if other.asks != self.asks:
+            other.shares, other.prices = {}, {}
         other.cores = min(tiles.cores or self.arch.core_count, self.arch.core_count)
         return other
 

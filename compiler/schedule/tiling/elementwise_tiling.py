@@ -191,7 +191,7 @@ def price_elementwise(problem: TilingProblem, tiles: Sequence[int]) -> TilePrice
     flows = tuple(flows_of(problem, tiles))
     moved = traffic(arch, problem.cores.count, flows)
     stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
-    total = pipelined(stages, moved.far.values())
+    total = pipelined(slots, stages, moved.far.values())
     buffers = sum(flow.once.near * (slots if flow.count > 1 else 1) for flow in flows)
     space = space_of(layer, arch, math.prod(tiles), slots if count > 1 else 1)
     return TilePrices(

@@ -230,7 +230,7 @@ class _Candidates:
         every, once = moved.load
         every = np.maximum(every, passed_on(problem.slots, flows, matrix))
         stages = ((every, once), (matrix, inner + gap), (vector, tail + once_wide), moved.store)
-        total = pipelined(stages, moved.far.values())
+        total = pipelined(problem.slots, stages, moved.far.values())
         if loads:
             total = total + self._held_back(loads, np.maximum(inner, tail))
         rest = resting(problem.slots, total, stages)

@@ -250,8 +250,9 @@ class GroupTimeline:
             first = max(first, begin + max(share.first - come, share.load / arrivals))
         begun = done = max(there, first)
         if share.load and arrivals > self.slots:
-            # What has no slot yet is loaded while the layer is at work.
-            arrived = max(arrived, begun + share.load * (1 - self.slots / arrivals))
+            # What has no slot yet is loaded while the layer is at work, in turns with one slot.
+            taken = share.load + (share.matrix or share.vector) * (self.slots == 1)
+            arrived = max(arrived, begun + taken * (1 - self.slots / arrivals))
             self.free["load"] = max(self.free["load"], arrived)
         room = self._vacant(self.results[position]) if self.results[position] in self.places else 0
         if share.matrix:
