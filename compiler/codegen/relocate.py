@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from typing import Any, TypeVar
+from weakref import ReferenceType
 
 from compiler.codegen.constants import PackedWeights
 from compiler.codegen.legalize import Names
@@ -35,7 +36,7 @@ from compiler.tensor_ir.nest import Tensor
 from simmodel.arch.base import OFF_CHIP
 from simmodel.isa import Await, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Ring, Terms, cached_property, replace
-from simmodel.program.program import TileKind
+from simmodel.program.program import Program, TileKind
 from simmodel.program.substitute import map_operands
 
 Noted = TypeVar("Noted")
@@ -132,6 +133,10 @@ class EmittedGroups:
 
     alike: Outlines = field(default_factory=lambda: Outlines(values=True))
     kept: dict[Hashable, EmittedGroup] = field(default_factory=dict, repr=False)
+    streams: list[tuple[ReferenceType[Program], object, dict[str, Any]]] = field(
+        default_factory=list, repr=False
+    )
+    """Of programs that are still there, all that their streams were made of, and these."""
 
     def put(self, key: Hashable, group: EmittedGroup) -> None:
         """Keep what was emitted of a group."""

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
+from weakref import ReferenceType, ref
 
 import onnx
 import onnx_ir as ir
@@ -56,6 +58,24 @@ JUDGED = ("latency", "throughput")
 
 Judge = Callable[[Program, Arch], Trace]
 """Runs a program on a machine."""
+
+
+def _once(judge: Judge) -> Judge:
+    """`judge`, which runs what is the same as a program that is still there only once: other passes
+    often come to the same instructions."""
+    runs: list[tuple[ReferenceType[Program], Arch, Trace]] = []
+    parts = attrgetter("cores", "tokens", "barriers", "origins", "inputs", "outputs", "registers")
+
+    def run(program: Program, arch: Arch) -> Trace:
+        runs[:] = [each for each in runs if each[0]() is not None]
+        for known, machine, trace in runs:
+            if machine is arch and parts(known()) == parts(program):
+                return trace
+        trace = judge(program, arch)
+        runs.append((ref(program), arch, trace))
+        return trace
+
+    return run
 
 
 @dataclass(frozen=True)
@@ -135,6 +155,7 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
     Raises CompilerError where there is none, with the reason of the first.
     """
+    judge = _once(judge)
     if wanted.made_for is not None:
         return _lent(wanted, wanted.made_for, judge)
     if wanted.objective == "memory" and wanted.options.tree is None:

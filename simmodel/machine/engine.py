@@ -174,10 +174,10 @@ class Scoreboard:
         for written, spans in enumerate(work.spans_at(occurrence)):
             for memories, low, high in spans:
                 for marks in self._near.get(memories) or self._among(memories):
-                    for other_engine, marked in marks.items():
-                        if other_engine is engine:
+                    for other_engine, (writes, reads) in marks.items():
+                        if other_engine is engine or not (writes or (written and reads)):
                             continue
-                        for own in marked[: 1 + written]:
+                        for own in (writes, reads) if written else (writes,):
                             while own and own[0][2].ended:
                                 own.popleft()
                             for start, end, other in own:
@@ -190,10 +190,13 @@ class Scoreboard:
 
     def _among(self, memories: tuple[int, ...]) -> list[dict[Engine, tuple[Marks, Marks]]]:
         """Marks near `memories`, which are new."""
-        self._marks[memories] = {}
-        near = {a: [b for b in self._marks if not {*a}.isdisjoint(b)] for a in self._marks}
-        self._near = {a: [self._marks[b] for b in others] for a, others in near.items()}
-        return self._near[memories]
+        marks, mine = self._marks.setdefault(memories, {}), {*memories}
+        near = self._near[memories] = [marks]
+        for other, its in self._near.items():
+            if other is not memories and not mine.isdisjoint(other):
+                near.append(self._marks[other])
+                its.append(marks)
+        return near
 
     def _mark(
         self, memories: tuple[int, ...], engine: Engine, written: int,

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from simpy import Environment, Event
-from simpy.events import Timeout
+from simpy.core import EmptySchedule
+from simpy.events import NORMAL, Timeout
 
 
 class Clock(Environment):
-    """Starts at cycle `begin`; every delay is a whole number of cycles, so `now` is one too."""
+    """Starts at cycle `begin`; every delay is a whole number of cycles, so `now` is one too.
+
+    Equal cores do much in the same cycles, so events are kept by cycle, in the order in which they
+    were scheduled, instead of in one heap.
+    """
 
     def __init__(self, begin: int = 0) -> None:
         super().__init__(begin)
@@ -24,11 +30,53 @@ class Clock(Environment):
         """Cycle of the first issue: the host has prepared the inference."""
         self.skipped = 0
         """Cycles of repetitions that were not simulated: what is reported comes so much later."""
+        self._today: deque[Event] = deque()
+        self._late: list[tuple[int, int, Event]] = []
+        """What happens behind all else in this cycle: priority, number."""
+        self._days: dict[int, list[Event]] = {}
+        """Later events by cycle."""
+        self._times: list[int] = []
+        """These cycles, as a heap."""
 
     @property
     def now(self) -> int:
         """The current cycle."""
         return self._now  # type: ignore[return-value]
+
+    def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0) -> None:
+        """Let `event` happen `delay` cycles later, or with another priority behind this cycle."""
+        if delay:
+            when = int(self._now + delay)
+            if when not in self._days:
+                self._days[when] = []
+                heappush(self._times, when)
+            self._days[when].append(event)
+        elif priority == NORMAL:
+            self._today.append(event)
+        else:
+            heappush(self._late, (priority, next(self._eid), event))
+
+    def step(self) -> None:
+        """Let the next event happen."""
+        if not self._today:
+            if self._late:
+                self._today.append(heappop(self._late)[2])
+            elif self._times:
+                self._now = heappop(self._times)
+                self._today.extend(self._days.pop(self._now))
+            else:
+                raise EmptySchedule
+        event = self._today.popleft()
+        callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+        for callback in callbacks:
+            callback(event)
+
+    def pending(self) -> Iterator[tuple[int, Event]]:
+        """What is still to happen, and in how many cycles; -1: late in this one."""
+        days = ((when - self.now, self._days[when]) for when in sorted(self._times))
+        late = [event for *_, event in sorted(self._late)]
+        for ahead, events in ((0, self._today), (-1, late), *days):
+            yield from ((ahead, event) for event in events)
 
 
 class Queue:

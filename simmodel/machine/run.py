@@ -269,7 +269,9 @@ def simulate(program: Program, arch: Arch, trace: bool = False, skip: bool = Tru
     """
     with _no_garbage():
         machine = _connected(program, arch, trace, skip)
-        return collect(machine, program, machine.run())
+        told = collect(machine, program, machine.run())
+        del machine  # while nobody looks through it
+    return told
 
 
 def cycles_of(program: Program, arch: Arch, skip: bool = True) -> int:

@@ -28,6 +28,8 @@ from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth
 from simmodel.execute import execute
 from simmodel.machine.run import traced
+from simmodel.program.program import Program
+from simmodel.trace import Trace
 from simmodel.verify import verify
 
 JUDGED = Stages(judge=JudgeGroups(candidates=6, worth=0.0))
@@ -177,6 +179,24 @@ def test_a_way_that_ends_in_a_known_schedule_is_not_emitted(
     wanted = Wanted(product(), small(), CompileOptions("int8", stages=stages), (stages, stages))
     best_program(wanted, traced)
     assert len(emitted) == 1
+
+
+def test_what_comes_to_the_same_instructions_is_ordered_and_run_once() -> None:
+    arch, runs = small(), list[object]()
+    made = compile_model(product(), arch, CompileOptions("int8"))
+    again = pipeline.replace_steps(made, made.steps)
+    assert again.program.cores is made.program.cores
+
+    def noted(program: Program, arch: Arch) -> Trace:
+        runs.append(arch)
+        return traced(program, arch)
+
+    judge = best_module._once(noted)
+    assert judge(made.program, arch) is judge(again.program, arch)
+    other = replace(made.program, cores=tuple(stream[:-1] for stream in made.program.cores))
+    for program, on, count in ((other, arch, 2), (made.program, arch.model_copy(), 3)):
+        judge(program, on)
+        assert len(runs) == count
 
 
 def test_ways_share_layers_where_all_before_them_is_the_same(

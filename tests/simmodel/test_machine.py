@@ -15,18 +15,42 @@ import numpy as np
 import pytest
 from handmade import at
 from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, spans, store
-from simpy import Event
+from simpy import Environment, Event
+from simpy.events import NORMAL
 
 from simmodel.arch.grid import Grid
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Gemm, Instruction, Item, Loop
-from simmodel.machine.fabric import Fabric, fill
+from simmodel.machine.fabric import LAST, Fabric, fill
 from simmodel.machine.flow import ROUNDING, Flow, Resource
 from simmodel.machine.queue import Clock
 from simmodel.machine.run import simulate
 from simmodel.metrics import bank_gap_bytes, measure, peak_bytes, taken
 from simmodel.program.program import Buffer, Constant, Origin, Port, Program
 from simmodel.trace import BANDWIDTH, CAUSES, Trace
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_happen_in_the_order_of_simpy(seed: int) -> None:
+    """Whatever is scheduled for whatever cycle, meanwhile too, and behind all of a cycle."""
+    logs = []
+    for env in (Environment(3), Clock(3)):
+        dice, log = random.Random(seed), list[tuple[float, int]]()
+
+        def more(_: Event | None, env: Any = env, dice: Any = dice, log: Any = log) -> None:
+            log.append((env.now, dice.randrange(100)))
+            for _n in range(dice.randrange(3) if len(log) < 300 else 0):
+                event = Event(env)
+                event._ok, event._value = True, None
+                event.callbacks.append(more)
+                late = dice.random() < 0.2
+                env.schedule(event, LAST if late else NORMAL, 0 if late else dice.randrange(4))
+
+        for _ in range(5):
+            more(None)
+        env.run()
+        logs.append(log)
+    assert logs[0] == logs[1]
 
 
 def crowd(

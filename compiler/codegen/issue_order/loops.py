@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from compiler.codegen.issue_order.access import Accesses, meet
-from compiler.codegen.issue_order.clock import IssueClock, issued_by
+from compiler.codegen.issue_order.clock import IssueClock, as_clocks_see, issued_by
 from compiler.codegen.issue_order.units import Cost, IssueUnit, Pricer, far_loads, plays
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.record import Arch
@@ -93,10 +93,14 @@ class LoopOrder:
     _touched: dict[Entry, Accesses] = field(default_factory=dict)
     _met: dict[tuple[int, int, int], bool] = field(default_factory=dict)
 
-    def best(self, distance: int) -> SoftwarePipeline:
+    def best(self, distance: int, known: dict[Hashable, SoftwarePipeline]) -> SoftwarePipeline:
         """The schedule that the coarse clock likes best, with own parts ahead of fetches where that
-        is possible: the clock does not see that cores want DRAM one after another then."""
-        return self._ahead_of_fetches(self._by_clock(distance))
+        is possible: the clock does not see that cores want DRAM one after another then. What it
+        likes is `known` by all that it sees."""
+        key = self.loop.count, as_clocks_see(self.judged, self.counts)
+        if self.arch.front_end.sync == "interlock" or key not in known:  # there addresses decide
+            known[key] = self._by_clock(distance)
+        return self._ahead_of_fetches(known[key])
 
     @cached_property
     def judged(self) -> list[IssueUnit]:

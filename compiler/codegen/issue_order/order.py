@@ -127,7 +127,7 @@ class _IssueSequence:
         key = order.signature
         choice = self.known.get(key)
         if choice is None or not order.legal(choice):
-            choice = order.best(self.options.distance)
+            choice = order.best(self.options.distance, self.known)
             self.known[key] = choice
         return order.issue_units(choice, self.pricer)
 
