@@ -217,7 +217,7 @@ CLOSE = 0.05
 to be tuned; and for half of the cores to be tried as well, if they do its work in proportion."""
 FEWER = 0.12
 """Part by which it may be estimated to be slower for it to be searched for, and emitted: those that
-were quicker when run were estimated to take up to 10 % longer (bert_base on ascend-310-like)."""
+were quicker when run were estimated to take up to 10 % longer (one BERT layer on eight cores)."""
 
 
 def _fewer_cores(made: Best, wanted: Wanted) -> list[int]:
