@@ -24,6 +24,7 @@ from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step, load_rows, row_offsets
 from compiler.memory.prefetch_addresses import SLACK, LoadPacing
+from compiler.numerics.equal_stages import LEAST
 from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.residency.buffer import GRAIN, Places, TileBuffer
 from compiler.schedule_ir.schedule import Schedule
@@ -154,7 +155,7 @@ def _planned(
     loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
     latest = _latest(steps, loads, arch)
     places = [dict(s.places) if isinstance(s, PlacedGroup) else {} for s in steps]
-    late, twins = dict[int, bool](), _twins(steps, loads)
+    late, twins, again = dict[int, bool](), _twins(_kinds(steps, loads)), _again(steps, loads)
     for role, memory in arch.memories.on_chip().items():
         own = [
             (e, wish) for e, wish in zip(loads, latest, strict=True) if e.buffers[0].role == role
@@ -162,7 +163,7 @@ def _planned(
         if own and not alloc.moves_in(memory):
             space = _Space.of(role, memory, steps, begins)
             if GRAIN % memory.alignment == 0:
-                own = _gathered(own, steps, arch, twins)
+                own = _gathered(own, steps, arch, again)
             space.move(own, places, late, twins)
     made = (
         replace(step, places=own) if isinstance(step, PlacedGroup) else step
@@ -176,10 +177,10 @@ def joined_loads(steps: Sequence[Step], arch: Arch) -> set[tuple[int, str, int]]
     rows of the plan of loads, where they lie side by side."""
     begins = _moments(steps)
     loads = [each for n, step in enumerate(steps) for each in _movable(n, step, begins[n], arch)]
-    twins, found = _twins(steps, loads), set[tuple[int, str, int]]()
+    again, found = _again(steps, loads), set[tuple[int, str, int]]()
     for role, memory in arch.memories.on_chip().items():
         own = [(load, 0) for load in loads if load.buffers[0].role == role]
-        for load, _ in _gathered(own, steps, arch, twins) if GRAIN % memory.alignment == 0 else ():
+        for load, _ in _gathered(own, steps, arch, again) if GRAIN % memory.alignment == 0 else ():
             places = [_address(steps[step], buffer) for step, buffer in load.rows]
             *offsets, _ = row_offsets([buffer for _, buffer in load.rows])
             if load.parts and [at - places[0] for at in places] == offsets:
@@ -194,69 +195,89 @@ def _address(step: Step, buffer: TileBuffer) -> int:
 
 
 def _gathered(
-    wanted: Sequence[tuple[_Load, int]], steps: Sequence[Step], arch: Arch, twins: Sequence[int]
+    wanted: Sequence[tuple[_Load, int]], steps: Sequence[Step], arch: Arch, again: Sequence[int]
 ) -> list[tuple[_Load, int]]:
     """Loads with their wishes, small ones of several steps as one with the first of them, which
-    `Bundles` hold off chip. Where layers are equal, all steps of a row are of one layer, and the
-    last of a layer is not: the row of the next is loaded to the same place before its first."""
-    period = [0 for _ in steps]
-    for number, twin in enumerate(twins):
-        if twin >= 0:
-            period[number] = number - twin
-            period[twin] = period[twin] or number - twin
+    `Bundles` hold off chip. By `again`, a row that equal layers repeat ends one step before the
+    next begins, which is loaded to the same place while that one runs."""
 
     def size_of(rows: Sequence[tuple[int, TileBuffer]]) -> int:
         return sum(-(-buffer.bytes // GRAIN) * GRAIN for _, buffer in rows)
 
     found: list[tuple[_Load, int]] = []
-    last: dict[str, int] = {}
+    last: dict[str, tuple[int, int]] = {}  # engine -> its latest row, and the step ahead of its end
     for load, wish in wanted:
-        step, at = steps[load.step], last.get(load.engine)
+        number, step = load.step, steps[load.step]
         assert isinstance(step, PlacedGroup)
         most = startup_bytes(arch, arch.copy_[load.engine])
         once = all(b.slots == 1 and not b.level for b in load.buffers)
-        small = once and not step.plan.schedule.loops and size_of(load.rows) <= most
-        if small and at is not None:
+        if not once or step.plan.schedule.loops or size_of(load.rows) > most:
+            found.append((load, wish))
+            continue
+        at, end = last.get(load.engine, (-1, -1))
+        if at >= 0:
             one, early = found[at]
-            turn = period[one.step]
-            near = turn == period[load.step] and (not turn or load.step < one.step + turn - 1)
-            if near and size_of((*one.rows, *load.rows)) <= most:
+            near = number < end and bool(again[number]) == bool(again[one.step])
+            if (near or number == one.step) and size_of((*one.rows, *load.rows)) <= most:
                 parts = (*(one.parts or (one,)), load)
                 found[at] = one._replace(last=max(one.last, load.last), parts=parts), early
                 continue
-        if small:
-            last[load.engine] = len(found)
+        own = number if number == end else again[number] - 1 if again[number] else len(steps)
+        last[load.engine] = len(found), own
         found.append((load, wish))
     return found
 
 
-def _twins(steps: Sequence[Step], loads: Sequence[_Load]) -> list[int]:
+def _again(steps: Sequence[Step], loads: Sequence[_Load]) -> list[int]:
+    """By step, the next one of its kind, wherever they are placed, if there are as many as equal
+    layers have of which some are not executed; else 0. Behind the last one it stands as far as that
+    is behind the one before."""
+    kinds = _kinds(steps, loads, placed=False)
+    found = [0 for _ in steps]
+    for kind in np.flatnonzero(np.bincount(kinds) >= LEAST):
+        (numbers,) = np.nonzero(kinds == kind)
+        behind = [*numbers[1:], 2 * numbers[-1] - numbers[-2]]
+        for number, following in zip(numbers, behind, strict=True):
+            found[number] = int(following)
+    return found
+
+
+def _twins(kinds: NDArray[np.int64]) -> list[int]:
     """By step, the latest of those that are like it and so are most steps up to it: where layers
     are equal, the same step of the layer before; -1: there is none."""
+    behind = np.zeros(len(kinds) + 1, np.int64)
+    found = []
+    for number, kind in enumerate(kinds):
+        # Of each earlier step, how many steps up to it are like those up to this one.
+        behind[1 : number + 1] = (kinds[:number] == kind) * (behind[:number] + 1)
+        longest = int(behind[number::-1].argmax())
+        found.append(number - 1 - longest if behind[number - longest] else -1)
+    return found
+
+
+def _kinds(
+    steps: Sequence[Step], loads: Sequence[_Load], *, placed: bool = True
+) -> NDArray[np.int64]:
+    """By step, a number that steps have in common with equal buffers, at equal places if `placed`,
+    and loads."""
     moved: list[list[str]] = [[] for _ in steps]
     for load in loads:
         moved[load.step] += [load.engine, *(buffer.name for buffer in load.buffers)]
     numbers: dict[object, int] = {}
     kinds = np.empty(len(steps), np.int64)
-    behind = np.zeros(len(steps) + 1, np.int64)
-    found = []
     for number, step in enumerate(steps):
         form: object = None
         if isinstance(step, PlacedGroup):
             buffers = step.plan.buffers
             rows = (
-                (step.places[name], b.role, b.bytes, b.slots, b.first, b.last, b.lasting)
+                (placed and step.places[name], b.role, b.bytes, b.slots, b.first, b.last, b.lasting)
                 for name, b in buffers.items()
             )
             order = {name: index for index, name in enumerate(buffers)}
             ends = step.plan.schedule.loops, len(step.plan.layers)
             form = *ends, *rows, *(order.get(name, name) for name in moved[number])
         kinds[number] = numbers.setdefault(form, len(numbers))
-        # Of each earlier step, how many steps up to it are like those up to this one.
-        behind[1 : number + 1] = (kinds[:number] == kinds[number]) * (behind[:number] + 1)
-        longest = int(behind[number::-1].argmax())
-        found.append(number - 1 - longest if behind[number - longest] else -1)
-    return found
+    return kinds
 
 
 def _moments(steps: Sequence[Step]) -> list[int]:

@@ -29,7 +29,7 @@ from compiler.api import Memo
 from simmodel.isa import Item, Loop
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Operand
-from simmodel.program.program import Program
+from simmodel.program.program import Constant, Program
 from simmodel.program.substitute import map_operands
 from simmodel.verify.repeats import unlike
 
@@ -192,10 +192,20 @@ def judged(
 
 
 def wrong_weights(layer: int) -> Callable[[Program], Program]:
+    """Negative where they lie, and where one load brings them with other constants."""
+
     def changed(program: Program) -> Program:
-        (old,) = (c for c in program.constants if c.name.startswith(f"u{layer}#"))
-        new = replace(old, data=-np.asarray(old.data))
-        return replace(program, constants=tuple(new if c is old else c for c in program.constants))
+        (own,) = (c for c in program.constants if c.name.startswith(f"u{layer}#"))
+        rows = np.asarray(own.data).reshape(-1, WIDTH)
+
+        def put(one: Constant) -> Constant:
+            data = np.asarray(one.data)
+            made = data.tobytes()
+            for row in rows:
+                made = made.replace(row.tobytes(), (-row).tobytes())
+            return replace(one, data=np.frombuffer(made, data.dtype).reshape(data.shape))
+
+        return replace(program, constants=tuple(map(put, program.constants)))
 
     return changed
 
