@@ -245,6 +245,18 @@ class LintedMachine:
         return sum(getattr(engine, trait) for engine in self.arch.copy_.values())
 
     @property
+    def copy_routes(self) -> dict[str, list[str]]:
+        """Copy engine -> the engines that are asked in its place, on each way from an end to
+        another: the first of the file that can."""
+        return {
+            name: [
+                str(self.arch.copy_engine(source, target))
+                for source in engine.from_ for target in engine.to
+            ]
+            for name, engine in self.arch.copy_.items()
+        }  # fmt: skip
+
+    @property
     def copy_ends(self) -> list[tuple[str, PathEnd]]:
         """Ends on the chip of each copy engine."""
         movers = self.arch.copy_.items()
