@@ -162,7 +162,7 @@ def layer_rows(trace: Trace, program: Program, energies: Sequence[float]) -> lis
             "end_cycle": origin.last,
             "turns": origin.turns,
             "turn_cycles": origin.turn_cycles,
-            "macs": origin.macs,
+            "executed_macs": origin.macs,
             "products_cycles": origin.products,
             "instructions": origin.instructions,
             "energy_mj": energy,

@@ -182,7 +182,7 @@ def _draw_time(axes: Axes, rows: list[Record]) -> None:
     name_rows(axes, [_layer_name(row) for row in rows], 5, 7)
     for place, row in enumerate(rows):
         span = (number(row, "start_cycle"), max(_layer_cycles(row), 1))
-        colour = style.BLUE if number(row, "macs") > 0 else style.GREY
+        colour = style.BLUE if number(row, "executed_macs") > 0 else style.GREY
         axes.broken_barh([span], (place - 0.4, 0.8), fc=colour, lw=0)
     for place in range(1, len(rows)):
         if rows[place]["group"] != rows[place - 1]["group"]:

@@ -412,7 +412,7 @@ def layer_sheet(account: Account) -> sheets.Sheet:
         values("Turn", "turn_cycles", "cycles", "from one turn of its loop to the next",
                cell=count),
         values("Share of time", "share", key="share", cell=bar),
-        values("MACs", "macs", cell=count),
+        values("MACs", "executed_macs", cell=count),
         values("Matrix use", lambda r: matrix_use(r, point.arch), "", use, "use", bar),
         values("DRAM read", lambda r: amount(r, "dram_read_bytes") / 1e3, "KB"),
         values("DRAM write", lambda r: amount(r, "dram_write_bytes") / 1e3, "KB"),

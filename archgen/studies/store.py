@@ -19,7 +19,7 @@ from archgen.outcomes.points import Outcome, Point
 from archgen.process import files
 from simmodel.errors import UserError
 
-_FORMAT = 5
+_FORMAT = 6
 TRACE = "trace"
 """The table of an outcome that is a file for a viewer."""
 

@@ -68,12 +68,12 @@ def results(*rows: Row) -> Frame:
 def layers() -> Frame:
     shared = {"operator": "Conv", "busy_matrix_cycles": 400}
     rows: list[Row] = [
-        {"node": "a+b", "group": 0, "start_cycle": 0, "end_cycle": 600, "macs": 1_000_000,
+        {"node": "a+b", "group": 0, "start_cycle": 0, "end_cycle": 600, "executed_macs": 1_000_000,
          "products_cycles": 120, "peak_local_bytes": EDGE.memories.local.size // 2,
          "dram_read_bytes": 4000, "dram_write_bytes": None},
-        {"node": "c", "group": 1, "start_cycle": 200, "end_cycle": 1000, "macs": 500_000,
+        {"node": "c", "group": 1, "start_cycle": 200, "end_cycle": 1000, "executed_macs": 500_000,
          "dram_read_bytes": 1000, "dram_write_bytes": 1000},
-        {"node": "d", "group": 2, "start_cycle": 900, "end_cycle": 1003, "macs": 0},
+        {"node": "d", "group": 2, "start_cycle": 900, "end_cycle": 1003, "executed_macs": 0},
     ]  # fmt: skip
     return typed_frame([POINT | shared | row for row in rows], LAYER_COLUMNS)
 
@@ -255,7 +255,7 @@ def test_utilization_is_over_a_layers_own_time() -> None:
 
 
 def test_of_many_layers_the_longest_are_drawn() -> None:
-    rows = [POINT | {"node": f"n{i}", "group": i, "start_cycle": 10 * i, "macs": 1,
+    rows = [POINT | {"node": f"n{i}", "group": i, "start_cycle": 10 * i, "executed_macs": 1,
                      "end_cycle": 11 * i + 10} for i in range(100)]  # fmt: skip
     figure = plots.utilization_figure(typed_frame(rows, LAYER_COLUMNS), ARCHS)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
