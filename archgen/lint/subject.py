@@ -246,8 +246,7 @@ class LintedMachine:
 
     @property
     def copy_routes(self) -> dict[str, list[str]]:
-        """Copy engine -> the engines that are asked in its place, on each way from an end to
-        another: the first of the file that can."""
+        """Copy engine -> the one that programs use on each of its ways from one end to another."""
         return {
             name: [
                 str(self.arch.copy_engine(source, target))

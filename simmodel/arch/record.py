@@ -665,11 +665,12 @@ class Arch(FrozenModel):
         return self.core_count if role != "shared" else self.scopes(shared.level) if shared else 1
 
     def copy_engine(self, source: str, target: str) -> str | None:
-        """Name of the first copy engine that moves data from role `source` to role `target`."""
-        for name, engine in self.copy_.items():
-            if source in engine.from_ and target in engine.to:
-                return name
-        return None
+        """Name of the quickest copy engine, of equals the first, that moves data from role `source`
+        to role `target`."""
+        able = [n for n, e in self.copy_.items() if source in e.from_ and target in e.to]
+        if not able[1:]:
+            return able[0] if able else None
+        return max(able, key=lambda name: self.copy_[name].bandwidth.at(self.clock))
 
     def engines(self) -> tuple[str, ...]:
         """Engine names of one core, in the order in which reports list them."""

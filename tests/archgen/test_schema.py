@@ -73,6 +73,17 @@ def test_a_file_may_extend_a_shipped_one(tmp_path: Path) -> None:
     assert (arch.name, arch.clock, arch.matrix.rows) == ("mine", 2e9, 16)
 
 
+@pytest.mark.parametrize(("bandwidth", "used"), [(31, "load"), (32, "load"), (33, "fast")])
+def test_the_quickest_of_engines_on_one_way_is_used(
+    tmp_path: Path, bandwidth: int, used: str
+) -> None:
+    fast = f"fast: {{from: dram, to: local, bandwidth: {bandwidth} B/cycle}}"
+    write(tmp_path, "base")
+    arch = load_arch(write(tmp_path, "mine", f"extends: base.yaml\nname: mine\ncopy: {{{fast}}}\n"))
+    assert arch.copy_engine("dram", "local") == used
+    assert arch.copy_engine("shared", "local") == "load"
+
+
 def test_a_kind_of_dram_gives_what_the_file_leaves_out(tmp_path: Path) -> None:
     kinds = {"kind": "lpddr5", "own": "lpddr5, run_cost: 7 ns, channels: 4", "ddr": "ddr4"}
     text = BASE.replace("16 GB/s", "25.6 GB/s, kind: {kind}")
