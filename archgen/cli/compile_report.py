@@ -80,9 +80,9 @@ def _head(made: Explanation, held: Verdict) -> Iterator[Text]:
             memory = f", {show_bytes(each.local)} of local memory" if several else ""
             way = ", ".join((each.partition, *each.how)) + memory
             least[way] = min(each.cycles, least.get(way, each.cycles))
+        taken = next((way for way, cycles in least.items() if cycles == made.simulated), None)
         for way, cycles in least.items():
-            taken = ", taken" if cycles == made.simulated else ""
-            yield Text(f"  {way}: {cycles:,} cycles{taken}")
+            yield Text(f"  {way}: {cycles:,} cycles{', taken' if way == taken else ''}")
     milliseconds = made.simulated / made.clock * 1e3
     yield Text(
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "

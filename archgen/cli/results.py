@@ -22,6 +22,7 @@ from archgen.outcomes.answer import answer
 from archgen.outcomes.frame import records
 from archgen.report import REPORT, write_report
 from archgen.report.sheet import counted, plain
+from archgen.studies.design import StudyError
 from archgen.studies.query import all_or_mistakes, by_order, known_columns, where
 from archgen.studies.results import open_study
 from archgen.studies.store import writing
@@ -137,6 +138,8 @@ def report(folder: Path, output: Path | None) -> None:
     archgen report archgen-out -o review.html
     """
     study = open_study(folder)
+    if not study.outcomes:
+        raise StudyError([f"{folder}: no point to report; run the study again, which finishes it"])
     target = output or folder / REPORT
     with writing(target.parent):
         write_report(study, target, folder)

@@ -252,6 +252,7 @@ MORE = (
     "host.bandwidth", "vector.lanes", "vector.wide_lanes", "engines.*.lanes",
     "engines.*.wide_lanes", "matrix.sustained", "engines.*.sustained",
     "memories.dram.read_efficiency", "memories.dram.write_efficiency", "copy.*.joins_runs",
+    "copy.*.broadcast", "copy.*.peer",
 )  # fmt: skip
 """Fields of which more never takes anything away."""
 LESS = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shutil import rmtree
 
 import pandas as pd
 import pytest
-from host_only import LOG, invoke, small_model
+from host_only import LOG, invoke, refused, small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_transfer_tools import BY_TABLE, SCHEDULES, SLOWER, TIGHT, machine
@@ -92,6 +93,10 @@ def test_the_folder_says_the_same_and_nothing_is_run_twice(
     page = (tmp_path / "page.html").read_text()
     assert "Schedule from" in page
     assert f"1 of {len(NAMES)} points runs the schedule of a machine with no more hardware" in page
+    rmtree(tmp_path / "out" / "runs")
+    told = refused("report", str(tmp_path / "out"), "-o", str(tmp_path / "page.html"))
+    assert "no point to report" in told
+    assert (tmp_path / "page.html").read_text() == page
 
 
 def test_the_answer_says_whose_schedule_the_best_ran_and_what_others_did(tmp_path: Path) -> None:
