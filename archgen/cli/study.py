@@ -82,8 +82,8 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
 )  # fmt: skip
 @click.option(
     "--estimate", is_flag=True,
-    help="Price layers one by one instead of compiling and running: milliseconds a point of a "
-    "sweep. Rows, plots and report say so.",
+    help="Price layers one by one instead of compiling and running: about a tenth of "
+    "a second a point. Rows, plots and report say so.",
 )  # fmt: skip
 @click.option(
     "--best", type=click.IntRange(1), metavar="K",
