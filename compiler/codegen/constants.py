@@ -309,7 +309,7 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
             for start, stop in cols:
                 part = matrix[pack.along(pack.col, start, stop)]
                 for low, high in deep:
-                    yield part[pack.along(pack.k, low, high)]
+                    yield part[pack.along(pack.k, low, high)].reshape(-1)
                 if bias is not None:
                     yield bias[start * pack.extra : stop * pack.extra]
 
@@ -317,11 +317,11 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
         packed, end = np.empty(size, data.dtype), 0
         for piece in blocks():
             start, end = end, end + piece.size
-            packed[start:end].reshape(piece.shape)[...] = piece
+            packed[start:end] = piece
         assert end == size
         return packed
 
-    return LazyArray((size,), data.dtype, pack_all)
+    return LazyArray((size,), data.dtype, pack_all, blocks)
 
 
 def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:

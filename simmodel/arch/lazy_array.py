@@ -8,7 +8,7 @@ conversion, another order of its axes, tiles one behind the other) is another fu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,10 @@ class LazyArray:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     make: Callable[[], Array] = field(repr=False)
+    pieces: Callable[[], Iterator[Array]] | None = field(default=None, repr=False)
+    """Makes the same by rows of the first axis, some at a time, where that takes less memory."""
+    key: str = ""
+    """What tells the numbers from others; empty: nothing shorter than they are."""
 
     @property
     def ndim(self) -> int:
@@ -50,11 +54,42 @@ AnyArray = Array | LazyArray
 """The numbers of a constant. Both kinds have a shape, a type and a size."""
 
 
+def in_pieces(given: AnyArray) -> Iterator[tuple[slice, Array]]:
+    """Positions along the first axis, and the numbers there: all of them, one part after another,
+    as few at a time as `given` can make."""
+    made = given.pieces if isinstance(given, LazyArray) else None
+    start = 0
+    for piece in made() if made else (np.asarray(given),):
+        count = len(piece) if piece.ndim else 1
+        yield slice(start, start + count), piece
+        start += count
+
+
+def elementwise(
+    given: AnyArray, dtype: np.dtype[Any], told: str, change: Callable[[Array], Array]
+) -> LazyArray:
+    """What `change`, which has a name and a type, makes of each number by itself."""
+
+    if not isinstance(given, LazyArray) or given.pieces is None:
+        return LazyArray(given.shape, dtype, lambda: change(np.asarray(given)))
+
+    def make() -> Array:
+        made = np.empty(given.shape, dtype)
+        for cut, piece in in_pieces(given):
+            made[cut] = change(piece)
+        return made
+
+    def pieces() -> Iterator[Array]:
+        return (change(piece) for _, piece in in_pieces(given))
+
+    return LazyArray(given.shape, dtype, make, pieces, given.key and f"{given.key} {told} {dtype}")
+
+
 def cast(given: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     """`given` as another type."""
     if given.dtype == dtype:
         return given
-    return LazyArray(given.shape, dtype, lambda: np.asarray(given).astype(dtype))
+    return elementwise(given, dtype, "cast", lambda each: each.astype(dtype))
 
 
 def transformed(given: AnyArray, change: Callable[[Array], Array]) -> LazyArray:
