@@ -171,11 +171,10 @@ def _of_node(wrong: NoSuchRow, program: Program, instruction: Instruction) -> No
 
 
 def _put(constant: Constant, memory: Bytes) -> None:
-    start = constant.address
-    for _, piece in in_pieces(constant.data):
+    for cut, piece in in_pieces(constant.data):
         raw = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+        start = constant.address + cut.start * (raw.size // max(1, cut.stop - cut.start))
         memory[start : start + raw.size] = raw
-        start += raw.size
 
 
 _BLOCK = 1 << 22

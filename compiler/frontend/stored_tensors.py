@@ -26,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
 from simmodel.arch.dtype import Array, microscaled
+from simmodel.arch.lazy_array import Pieces
 
 _SEEDED = "normal:"
 _PACKED = tuple(
@@ -187,21 +188,22 @@ def key_of(tensor: TensorProto) -> str:
     return "" if _is_mapped(tensor) else tensor.SerializeToString(deterministic=True).hex()
 
 
-def pieces_in(tensor: TensorProto) -> Iterator[Array]:
+def pieces_in(tensor: TensorProto) -> Pieces:
     """The numbers of `tensor` by rows of its first axis, some at a time."""
     shape, place = tuple(tensor.dims), ExternalDataInfo(tensor)
     width = max(1, math.prod(shape[1:]))
     step, count = max(1, _PIECE // width), shape[0] if shape else 1
     seed, std, *forms = place.location.split() if not _is_mapped(tensor) else ("", "", "")
-    if forms or 4 * width * count <= _LATELY:
+    cuts = [slice(first, min(first + step, count)) for first in range(0, count, step)]
+    if forms or 4 * width * count <= _LATELY or _is_mapped(tensor):
         whole = numbers_in(tensor)
-        yield from (whole[first : first + step] for first in range(0, count, step))
+        yield from ((cut, whole[cut]) for cut in cuts)
         return
     write = _mixed(_random_of(tensor.name, seed), float(std.partition(":")[2]), width * count)
-    for first in range(0, count, step):
-        piece = np.empty((min(step, count - first), *shape[1:]), np.float32)
-        write(first * width, piece.reshape(-1))
-        yield piece
+    for cut in cuts:
+        piece = np.empty((cut.stop - cut.start, *shape[1:]), np.float32)
+        write(cut.start * width, piece.reshape(-1))
+        yield cut, piece
 
 
 def _loaded(tensor: TensorProto) -> TensorProto:

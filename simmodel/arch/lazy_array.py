@@ -24,7 +24,7 @@ class LazyArray:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     make: Callable[[], Array] = field(repr=False)
-    pieces: Callable[[], Iterator[Array]] | None = field(default=None, repr=False)
+    pieces: Callable[[], Pieces] | None = field(default=None, repr=False)
     """Makes the same by rows of the first axis, some at a time, where that takes less memory."""
     key: str = ""
     """What tells the numbers from others; empty: nothing shorter than they are."""
@@ -54,15 +54,16 @@ AnyArray = Array | LazyArray
 """The numbers of a constant. Both kinds have a shape, a type and a size."""
 
 
-def in_pieces(given: AnyArray) -> Iterator[tuple[slice, Array]]:
-    """Positions along the first axis, and the numbers there: all of them, one part after another,
-    as few at a time as `given` can make."""
-    made = given.pieces if isinstance(given, LazyArray) else None
-    start = 0
-    for piece in made() if made else (np.asarray(given),):
-        count = len(piece) if piece.ndim else 1
-        yield slice(start, start + count), piece
-        start += count
+Pieces = Iterator[tuple[slice, Array]]
+"""Positions along the first axis, and the numbers there: each position once, in any order."""
+
+
+def in_pieces(given: AnyArray) -> Pieces:
+    """The numbers of `given`, as few at a time as it can make."""
+    if isinstance(given, LazyArray) and given.pieces is not None:
+        return given.pieces()
+    whole = np.asarray(given)
+    return iter([(slice(0, len(whole) if whole.ndim else 1), whole)])
 
 
 def elementwise(
@@ -79,8 +80,8 @@ def elementwise(
             made[cut] = change(piece)
         return made
 
-    def pieces() -> Iterator[Array]:
-        return (change(piece) for _, piece in in_pieces(given))
+    def pieces() -> Pieces:
+        return ((cut, change(piece)) for cut, piece in in_pieces(given))
 
     return LazyArray(given.shape, dtype, make, pieces, given.key and f"{given.key} {told} {dtype}")
 
