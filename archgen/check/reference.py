@@ -109,7 +109,8 @@ class Detached:
 
     def runs(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         """The same of several samples, for which weights are handed to ONNX Runtime once."""
-        if len(self._parts) > 1 or any(map(api.is_own, self._parts[0])):
+        first = self._parts[0]
+        if len(self._parts) > 1 or any(map(api.is_own, first)) or self._large_weights(first):
             return self._run_in_parts(samples)
         return list(map(self._run_whole, samples))
 
@@ -154,7 +155,9 @@ class Detached:
                     _compute_own(part, values, constants)
                     continue
                 fed = {name: array for name, array in values.items() if name in read}
-                if made:
+                if made and (weights := self._large_weights(part)) is not None:
+                    values[made[0]] = self._product_in_parts(part[0], weights, fed, runners)
+                elif made:
                     form = tuple([(name, array.shape) for name, array in fed.items()])
                     if form not in runners:
                         runners[form] = Detached(submodel(light, part, made, fed), self._proto)
@@ -164,6 +167,38 @@ class Detached:
         for values in known:
             values |= {n: api.numbers_in(t) for n, t in constants.items() if n in wanted}
         return [{name: values[name] for name in wanted} for values in known]
+
+    def _large_weights(self, part: Sequence[onnx.NodeProto]) -> onnx.TensorProto | None:
+        """The matrix that a product, which is all of `part`, multiplies by, where some of its rows
+        are as much as there should be at once."""
+        if [node.op_type for node in part] != ["MatMul"] or part[0].domain:
+            return None
+        given, weights = part[0].input
+        own = {each.name: each for each in self._proto.graph.initializer}
+        tensor = own.get(weights)
+        if tensor is None or given in own or not api.is_outside(tensor):
+            return None
+        large = len(tensor.dims) == 2 and 4 * math.prod(tensor.dims) > _PART
+        return tensor if large and tensor.data_type == TensorProto.FLOAT else None
+
+    def _product_in_parts(
+        self, node: onnx.NodeProto, weights: onnx.TensorProto, feeds: Mapping[str, Array],
+        runners: dict[Hashable, Detached],
+    ) -> Array:  # fmt: skip
+        """The product by `weights`, which are never there as a whole: the sum of those by some rows
+        of them."""
+        given, light = feeds[node.input[0]], copied(self._light, initializer=())
+        total: Array | None = None
+        for rows, values in api.pieces_in(weights, _PART // 16):
+            part = np.ascontiguousarray(given[..., rows])
+            fed = {node.input[0]: part, node.input[1]: values}
+            if part.shape not in runners:
+                made = submodel(light, [node], list(node.output), fed)
+                runners[part.shape] = Detached(made, onnx.ModelProto(graph=made.graph))
+            (more,) = runners[part.shape].run(fed).values()
+            total = more if total is None else total + more
+        assert total is not None
+        return total
 
 
 def _compute_own(

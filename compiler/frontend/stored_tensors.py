@@ -81,8 +81,6 @@ def set_folder(tensor: TensorProto, folder: str) -> None:
 
 _LARGE = 1 << 16
 """Elements of a tensor that is not drawn number by number, which costs ten times as much."""
-_PIECE = 1 << 21
-"""Elements that are made at a time where some will do."""
 _POOL = 1 << 18
 _STRETCH = 1 << 14
 
@@ -188,11 +186,12 @@ def key_of(tensor: TensorProto) -> str:
     return "" if _is_mapped(tensor) else tensor.SerializeToString(deterministic=True).hex()
 
 
-def pieces_in(tensor: TensorProto) -> Pieces:
-    """The numbers of `tensor` by rows of its first axis, some at a time."""
+def pieces_in(tensor: TensorProto, size: int = 1 << 21) -> Pieces:
+    """The numbers of `tensor`, which are not in its message, by rows of its first axis; about
+    `size` of them at a time."""
     shape, place = tuple(tensor.dims), ExternalDataInfo(tensor)
     width = max(1, math.prod(shape[1:]))
-    step, count = max(1, _PIECE // width), shape[0] if shape else 1
+    step, count = max(1, size // width), shape[0] if shape else 1
     seed, std, *forms = place.location.split() if not _is_mapped(tensor) else ("", "", "")
     cuts = [slice(first, min(first + step, count)) for first in range(0, count, step)]
     if forms or 4 * width * count <= _LATELY or _is_mapped(tensor):
