@@ -57,7 +57,7 @@ def const(value: ir.Value | None) -> Array | None:
 
 def lazy(tensor: ir.TensorProtocol) -> LazyArray:
     """The numbers of a tensor of a graph."""
-    if isinstance(tensor, ir.LazyTensor) and isinstance(tensor.raw, _Made):
+    if isinstance(tensor, ir.LazyTensor) and isinstance(tensor.raw, _NumbersOf):
         return tensor.raw.numbers
     return LazyArray(tuple(tensor.shape.numpy()), tensor.dtype.numpy(), tensor.numpy)
 
@@ -67,11 +67,11 @@ def tensor_of(array: npt.ArrayLike | LazyArray, name: str | None = None) -> ir.T
     if not isinstance(array, LazyArray):
         return ir.tensor(np.asarray(array), name=name)
     kind = ir.DataType.from_numpy(array.dtype)
-    return ir.LazyTensor(_Made(array), kind, ir.Shape(array.shape), name=name)
+    return ir.LazyTensor(_NumbersOf(array), kind, ir.Shape(array.shape), name=name)
 
 
 @dataclass(frozen=True)
-class _Made:
+class _NumbersOf:
     """Makes a tensor of `numbers`."""
 
     numbers: LazyArray

@@ -227,11 +227,9 @@ def _bound_in_parts(
 
 
 def repeated(
-    nest: Nest,
-    tensors: Mapping[str, AnyArray],
-    errors: Mapping[str, Array | None],
+    nest: Nest, tensors: Mapping[str, AnyArray], errors: Mapping[str, Array | None],
     how: RoundingModel,
-) -> bool:
+) -> bool:  # fmt: skip
     """Whether a nest is exact, so that nothing must be evaluated."""
     if any(errors.get(access.tensor) is not None for access in nest.reads):
         return False

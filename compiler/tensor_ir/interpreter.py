@@ -156,10 +156,8 @@ class TensorViews(Mapping[str, Array]):
         small = held is None or held.nbytes <= _LARGE or buffer in self._begins
         if small or not isinstance(held, LazyArray) or held.pieces is None:
             return self[name]
-        return held if loop_of_rows(nest, name) is not None and self._real(nest) else self[name]
-
-    def _real(self, nest: Nest) -> bool:
-        return not any(np.issubdtype(self.dtype(a.tensor), np.integer) for a in nest.operands)
+        whole = any(np.issubdtype(self.dtype(a.tensor), np.integer) for a in nest.operands)
+        return self[name] if whole or loop_of_rows(nest, name) is None else held
 
     def drop(self, buffer: str) -> None:
         """Forget what lies in a buffer that nobody asks for again, unless constants do too."""
@@ -223,7 +221,9 @@ class ProductSums:
         names = dict.fromkeys([nest.tensor, *(access.tensor for access in nest.reads)])
         read = {name: tensors[name] for name in names}
         lazy = {name: each for name, each in read.items() if isinstance(each, LazyArray)}
-        if lazy and (self.plain is None or self.sizes is None):
+        if len(lazy) > 1:
+            lazy = {}
+        elif lazy and (self.plain is None or self.sizes is None):
             (name,) = lazy
             self._add_up(nest, tensors, name, lazy[name])
         return {
