@@ -106,8 +106,9 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
         value.shape = ir.serde.deserialize_type_proto_for_shape(port.type)
     for tensor in filter(is_outside, proto.graph.initializer):
         kind = ir.DataType(tensor.data_type).numpy()
-        made = partial(numbers_in, tensor), partial(pieces_in, tensor), key_of(tensor)
-        numbers = LazyArray(tuple(tensor.dims), kind, *made)
+        pieces = partial(pieces_in, tensor) if tensor.dims else None
+        made = partial(numbers_in, tensor)
+        numbers = LazyArray(tuple(tensor.dims), kind, made, pieces, key_of(tensor))
         graph.initializers[tensor.name].const_value = tensor_of(numbers, tensor.name)
     _rename_apart(graph)
     _refuse_old(model, version)

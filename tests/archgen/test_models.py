@@ -145,6 +145,20 @@ def test_large_data_of_a_file_stays_there(tmp_path: Path) -> None:
         open_model(path)
 
 
+def test_all_numbers_may_be_in_a_file(tmp_path: Path) -> None:
+    """A single one and none too."""
+    nodes = [node("Add", ["x", "s"], ["z"]), node("Concat", ["z", "e"], ["y"], axis=1)]
+    weights = {"s": np.float32(0.5), "e": np.zeros((2, 0), np.float32)}
+    proto, path = model(nodes, {"x": [2, 3]}, {"y": [2, 3]}, weights), tmp_path / "net.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w", size_threshold=0)
+    opened = onnx.load(path, load_external_data=False)
+    for tensor in opened.graph.initializer:
+        stored_tensors.set_folder(tensor, str(tmp_path))
+    lowered = Lower().apply(prepared(opened, "net"), "bf16")
+    made = [np.asarray(t.data).tolist() for t in lowered.tensors.values() if t.data is not None]
+    assert 0.5 in made
+
+
 def test_weights_of_a_large_network_are_made_layer_by_layer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
