@@ -77,6 +77,7 @@ if TYPE_CHECKING:  # What it takes, why it is so, and whether its values are rig
         content_of,
         is_outside,
         numbers_in,
+        pieces_in,
         set_folder,
         set_inside,
         set_microscaled,

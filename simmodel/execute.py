@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.dtype import NUMPY, Array, pack, unpack
 from simmodel.arch.element_types import is_float
+from simmodel.arch.lazy_array import in_pieces
 from simmodel.arch.record import Arch
 from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
 from simmodel.isa import HostCall, Instruction, View
@@ -144,15 +145,14 @@ def run(
         for position, (site, turn) in enumerate(zip(order_of_sites.tolist(), turns, strict=True)):
             for constant in begins.get(position, ()):
                 _put(constant, memories[constant.memory, 0])
-            for constant in ends.get(position, ()):
-                _give_back(memories[constant.memory, 0], constant)
-            if (step := steps[site]) is None:
-                continue
             try:
-                with np.errstate(all="ignore"):  # as the machine, whose numbers overflow silently
-                    step(turn)
+                if (step := steps[site]) is not None:
+                    with np.errstate(all="ignore"):  # as the machine: numbers overflow silently
+                        step(turn)
             except NoSuchRow as wrong:
                 raise _of_node(wrong, program, line.sites[site].instruction) from None
+            for each in ends.get(position, ()):  # before anyone computes with what is probed
+                _give_back(memories[each.memory, 0], each)
             if probed:
                 yield dict(probed)
                 probed.clear()
@@ -171,47 +171,72 @@ def _of_node(wrong: NoSuchRow, program: Program, instruction: Instruction) -> No
 
 
 def _put(constant: Constant, memory: Bytes) -> None:
-    raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
-    memory[constant.address : constant.address + raw.size] = raw
+    for cut, piece in in_pieces(constant.data):
+        raw = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+        start = constant.address + cut.start * (raw.size // max(1, cut.stop - cut.start))
+        memory[start : start + raw.size] = raw
+
+
+_BLOCK = 1 << 22
+"""Bytes of a constant that are given back together."""
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Bytes of a memory off chip, from the first one to the end."""
+
+    memory: str
+    low: int
+    end: int
 
 
 def _constants_in_use(
     line: Timeline, order: NDArray[np.integer[Any]], seen: Sequence[Operand], idle: Sequence[bool]
-) -> tuple[dict[int, list[Constant]], dict[int, list[Constant]]]:
+) -> tuple[dict[int, list[Constant]], dict[int, list[_Stretch]]]:
     """By position in the `order` of sites, constants that are touched there for the first time, and
-    those that nobody touches from there on. Those in the bytes `seen` from outside are there from
-    the start to the end; `idle` sites touch nothing."""
-    count = len(order)
-    first, last = np.full(len(line.sites), count), np.full(len(line.sites), -1)
-    np.minimum.at(first, order, np.arange(count))
-    np.maximum.at(last, order, np.arange(count))
-    rows = [
-        (OFF_CHIP.index(each.memory), *each.bounds, 0, count)
-        for each in seen
-        if each.memory in OFF_CHIP
-    ]
-    rows += [
-        (OFF_CHIP.index(operand.memory), *reach, first[index], last[index])
-        for index, site in enumerate(line.sites)
-        for operand, reach in zip(site.operands, site.reaches, strict=True)
-        if operand.memory in OFF_CHIP and not idle[index]
-    ]
-    held, lows, ends, firsts, lasts = np.array(rows, np.int64).reshape(-1, 5).T
+    parts of them that nobody touches behind it. Those in the bytes `seen` from outside are there
+    from the start to the end; `idle` sites touch nothing."""
+    table, (lowest, highest) = line.operands, line.operands.reaches
+    times = np.argsort(order, kind="stable")  # of each site, one site after another
+    sites = np.searchsorted(order[times], np.arange(len(line.sites) + 1))
+    memories = np.array([kind.memory for kind, _ in table.kinds], np.str_)[table.kind]
+    memories[np.array(idle, np.bool_)[table.site]] = ""
     begin: dict[int, list[Constant]] = {}
-    over: dict[int, list[Constant]] = {}
+    over: dict[int, list[_Stretch]] = {}
     for constant in line.program.constants:
-        touched = (lows < constant.address + constant.data.nbytes) & (ends > constant.address)
-        touched &= held == OFF_CHIP.index(constant.memory)
-        if touched.any():
-            begin.setdefault(int(firsts[touched].min()), []).append(constant)
-            over.setdefault(int(lasts[touched].max()) + 1, []).append(constant)
+        start, end = constant.address, constant.address + constant.data.nbytes
+        touched = (lowest < end) & (highest > start) & (memories == constant.memory)
+        rows = [
+            (each.bounds[0], each.bounds[1], time)
+            for each in seen
+            if each.memory == constant.memory and each.bounds[0] < end and each.bounds[1] > start
+            for time in (0, len(order))
+        ]
+        parts = [np.array(rows, np.int64).reshape(-1, 3).T]
+        for number in np.flatnonzero(touched).tolist():
+            when = times[sites[table.site[number]] : sites[table.site[number] + 1]]
+            first = table.starts[number]
+            own, span = table.address[first : first + len(when)], table.kinds[table.kind[number]]
+            parts.append(np.stack([own + span[0].span[0], own + span[0].span[1], when]))
+        lows, ends, when = np.concatenate(parts, axis=1)
+        if not len(when):
+            continue
+        begin.setdefault(int(when.min()), []).append(constant)
+        cuts = np.arange(start, end, _BLOCK)
+        last = np.full(len(cuts), when.min())
+        nearest = np.clip((lows - start) // _BLOCK, 0, len(cuts) - 1)
+        farthest = np.clip((ends - 1 - start) // _BLOCK, 0, len(cuts) - 1)
+        for step in range(int((farthest - nearest).max()) + 1):
+            np.maximum.at(last, np.minimum(nearest + step, farthest), when)
+        for low, time in zip(cuts.tolist(), last.tolist(), strict=True):
+            over.setdefault(time, []).append(_Stretch(constant.memory, low, min(low + _BLOCK, end)))
     return begin, over
 
 
-def _give_back(memory: Bytes, constant: Constant) -> None:
-    """Return to the system what a constant takes in a memory that nobody reads again."""
-    first = -(-constant.address // mmap.PAGESIZE) * mmap.PAGESIZE
-    pages = (constant.address + constant.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+def _give_back(memory: Bytes, part: _Stretch) -> None:
+    """Return to the system the pages of a `part` of a memory that nobody reads again."""
+    first = -(-part.low // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = part.end // mmap.PAGESIZE * mmap.PAGESIZE - first
     held = memory.base.obj if isinstance(memory.base, memoryview) else None
     if pages > 0 and isinstance(held, mmap.mmap):
         held.madvise(mmap.MADV_DONTNEED, first, pages)

@@ -109,7 +109,8 @@ class Detached:
 
     def runs(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         """The same of several samples, for which weights are handed to ONNX Runtime once."""
-        if len(self._parts) > 1 or any(map(api.is_own, self._parts[0])):
+        first, *more = self._parts
+        if more or any(map(api.is_own, first)) or self._large_weights(first):
             return self._run_in_parts(samples)
         return list(map(self._run_whole, samples))
 
@@ -135,6 +136,10 @@ class Detached:
         return dict(zip(names, results, strict=True))
 
     @cached_property
+    def _constants(self) -> dict[str, onnx.TensorProto]:
+        return {tensor.name: tensor for tensor in self._proto.graph.initializer}
+
+    @cached_property
     def _parts(self) -> list[list[onnx.NodeProto]]:
         return list(_kernel_parts(self._light))
 
@@ -142,7 +147,7 @@ class Detached:
         """As `runs`, of each part as a model of its own; a user's operators are computed by their
         references."""
         light, parts, known = self._light, self._parts, [dict(feeds) for feeds in samples]
-        constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
+        constants = self._constants
         wanted = {value.name for value in light.graph.output}
         reads = [reads_of(part) for part in parts]
         for index, (part, read) in enumerate(zip(parts, reads, strict=True)):
@@ -154,7 +159,9 @@ class Detached:
                     _compute_own(part, values, constants)
                     continue
                 fed = {name: array for name, array in values.items() if name in read}
-                if made:
+                if made and (weights := self._large_weights(part)) is not None:
+                    values[made[0]] = self._product_in_parts(part[0], weights, fed, runners)
+                elif made:
                     form = tuple([(name, array.shape) for name, array in fed.items()])
                     if form not in runners:
                         runners[form] = Detached(submodel(light, part, made, fed), self._proto)
@@ -164,6 +171,34 @@ class Detached:
         for values in known:
             values |= {n: api.numbers_in(t) for n, t in constants.items() if n in wanted}
         return [{name: values[name] for name in wanted} for values in known]
+
+    def _large_weights(self, part: Sequence[onnx.NodeProto]) -> onnx.TensorProto | None:
+        """The matrix of the product that is all of `part`, if it is too large to be there whole."""
+        if [node.op_type for node in part] != ["MatMul"] or part[0].domain:
+            return None
+        given, weights = part[0].input
+        tensor = self._constants.get(weights)
+        if tensor is None or given in self._constants or not api.is_outside(tensor):
+            return None
+        large = len(tensor.dims) == 2 and 4 * math.prod(tensor.dims) > _PART
+        return tensor if large and tensor.data_type == TensorProto.FLOAT else None
+
+    def _product_in_parts(
+        self, node: onnx.NodeProto, weights: onnx.TensorProto, feeds: Mapping[str, Array],
+        runners: dict[Hashable, Detached],
+    ) -> Array:  # fmt: skip
+        """The product by `weights`: the sum of those by some rows of them at a time."""
+        given, light = feeds[node.input[0]], copied(self._light, initializer=())
+        total: Any = 0
+        for rows, values in api.pieces_in(weights, _PART // 16):
+            part = np.ascontiguousarray(given[..., rows])
+            fed = {node.input[0]: part, node.input[1]: values}
+            if part.shape not in runners:
+                made = submodel(light, [node], list(node.output), fed)
+                runners[part.shape] = Detached(made, onnx.ModelProto(graph=made.graph))
+            (more,) = runners[part.shape].run(fed).values()
+            total = total + more
+        return np.asarray(total)
 
 
 def _compute_own(

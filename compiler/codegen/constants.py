@@ -29,7 +29,7 @@ from compiler.target.start_sums import as_digits
 from compiler.tensor_ir.nest import Access, Array, HostNode, NestGraph, Tensor, dense
 from simmodel.arch.dtype import pack as pack_elements
 from simmodel.arch.element_types import bytes_for, per_item, size_of
-from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
+from simmodel.arch.lazy_array import AnyArray, LazyArray, Pieces, in_pieces, transformed
 from simmodel.arch.record import Arch
 from simmodel.isa.region import Address, Operand, in_bytes
 
@@ -302,26 +302,33 @@ def packed_data(pack: PackedWeights, plan: LayerPlan, data: AnyArray, block: int
     bias = None if pack.beside is None else np.asarray(raw_values(pack.beside)).view(data.dtype)
     size = data.size + (0 if bias is None else bias.size)
 
-    def blocks() -> Iterator[Array]:
-        ordered = np.asarray(data).transpose(pack.order)
-        for index in np.ndindex(ordered.shape[: len(pack.batch)]):
-            matrix = ordered[index]
-            for start, stop in cols:
-                part = matrix[pack.along(pack.col, start, stop)]
-                for low, high in deep:
-                    yield part[pack.along(pack.k, low, high)]
-                if bias is not None:
-                    yield bias[start * pack.extra : stop * pack.extra]
+    def pieces() -> Pieces:
+        # Where rows of the weights are rows of each tile, some at a time will do.
+        by_rows = not pack.batch and pack.k == pack.order[0] == 0
+        for rows, values in in_pieces(data) if by_rows else [(slice(0, depth), np.asarray(data))]:
+            ordered, end = values.transpose(pack.order), 0
+            for index in np.ndindex(ordered.shape[: len(pack.batch)]):
+                for start, stop in cols:
+                    part = ordered[index][pack.along(pack.col, start, stop)]
+                    row = part.size // max(1, rows.stop - rows.start)
+                    for low, high in deep:
+                        first = max(low, rows.start)
+                        last = max(first, min(high, rows.stop))
+                        tile = part[pack.along(pack.k, first - rows.start, last - rows.start)]
+                        begin, end = end + (first - low) * row, end + (high - low) * row
+                        yield slice(begin, begin + tile.size), tile.reshape(-1)
+                    if bias is not None:
+                        beside, begin = bias[start * pack.extra : stop * pack.extra], end
+                        end += beside.size
+                        yield slice(begin, end), beside
 
     def pack_all() -> Array:
-        packed, end = np.empty(size, data.dtype), 0
-        for piece in blocks():
-            start, end = end, end + piece.size
-            packed[start:end].reshape(piece.shape)[...] = piece
-        assert end == size
+        packed = np.empty(size, data.dtype)
+        for cut, piece in pieces():
+            packed[cut] = piece
         return packed
 
-    return LazyArray((size,), data.dtype, pack_all)
+    return LazyArray((size,), data.dtype, pack_all, pieces)
 
 
 def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:

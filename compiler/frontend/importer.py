@@ -62,7 +62,7 @@ from compiler.frontend.rewrite import (
     tensor_of,
 )
 from compiler.frontend.shapes import infer_node, schema_of
-from compiler.frontend.stored_tensors import is_outside, numbers_in
+from compiler.frontend.stored_tensors import is_outside, key_of, numbers_in, pieces_in
 from compiler.passes import Count, run_pass
 from simmodel.arch.lazy_array import LazyArray
 
@@ -106,7 +106,9 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
         value.shape = ir.serde.deserialize_type_proto_for_shape(port.type)
     for tensor in filter(is_outside, proto.graph.initializer):
         kind = ir.DataType(tensor.data_type).numpy()
-        numbers = LazyArray(tuple(tensor.dims), kind, partial(numbers_in, tensor))
+        pieces = partial(pieces_in, tensor) if tensor.dims else None
+        made = partial(numbers_in, tensor)
+        numbers = LazyArray(tuple(tensor.dims), kind, made, pieces, key_of(tensor))
         graph.initializers[tensor.name].const_value = tensor_of(numbers, tensor.name)
     _rename_apart(graph)
     _refuse_old(model, version)

@@ -57,6 +57,8 @@ def const(value: ir.Value | None) -> Array | None:
 
 def lazy(tensor: ir.TensorProtocol) -> LazyArray:
     """The numbers of a tensor of a graph."""
+    if isinstance(tensor, ir.LazyTensor) and isinstance(tensor.raw, _NumbersOf):
+        return tensor.raw.numbers
     return LazyArray(tuple(tensor.shape.numpy()), tensor.dtype.numpy(), tensor.numpy)
 
 
@@ -65,9 +67,17 @@ def tensor_of(array: npt.ArrayLike | LazyArray, name: str | None = None) -> ir.T
     if not isinstance(array, LazyArray):
         return ir.tensor(np.asarray(array), name=name)
     kind = ir.DataType.from_numpy(array.dtype)
-    return ir.LazyTensor(
-        lambda: ir.tensor(np.asarray(array)), kind, ir.Shape(array.shape), name=name
-    )
+    return ir.LazyTensor(_NumbersOf(array), kind, ir.Shape(array.shape), name=name)
+
+
+@dataclass(frozen=True)
+class _NumbersOf:
+    """Makes a tensor of `numbers`."""
+
+    numbers: LazyArray
+
+    def __call__(self) -> ir.TensorProtocol:
+        return ir.tensor(np.asarray(self.numbers))
 
 
 def is_const(value: ir.Value | None) -> bool:

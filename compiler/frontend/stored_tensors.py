@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -26,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
 from simmodel.arch.dtype import Array, microscaled
+from simmodel.arch.lazy_array import Pieces
 
 _SEEDED = "normal:"
 _PACKED = tuple(
@@ -90,26 +91,45 @@ def _pool() -> Array:
     return np.random.Generator(np.random.SFC64(0)).standard_normal(_POOL + _STRETCH, np.float32)
 
 
+def _random_of(name: str, seed: str) -> np.random.Generator:
+    """What draws the numbers of a tensor, by its name and `normal:S`."""
+    told = [int(seed.partition(":")[2]), zlib.crc32(name.encode())]
+    return np.random.Generator(np.random.SFC64(told))
+
+
 def _normal(name: str, shape: tuple[int, ...], said: str) -> Array:
-    seed, std = (part.partition(":")[2] for part in said.split()[:2])
-    random = np.random.Generator(np.random.SFC64([int(seed), zlib.crc32(name.encode())]))
+    seed, std = said.split()[:2]
+    random, std = _random_of(name, seed), std.partition(":")[2]
     if math.prod(shape) < _LARGE:
         values = random.standard_normal(shape, np.float32)
         values *= np.float32(std)
         return values
+    values = np.empty(shape, np.float32)
+    _mixed(random, float(std), values.size)(0, values.reshape(-1))
+    return values
+
+
+def _mixed(random: np.random.Generator, std: float, size: int) -> Callable[[int, Array], None]:
+    """Writes those of `size` large normal numbers that stand from a place on."""
     # A sum of two normal numbers whose weights are a sine and a cosine is a normal number, and
     # drawn weights and places give no two stretches, nor rows within them, alike.
-    values, second = np.empty(shape, np.float32), np.empty(_STRETCH, np.float32)
-    flat, pool = values.reshape(-1), _pool()
-    count = -(-flat.size // _STRETCH)
+    pool, second = _pool(), np.empty(_STRETCH, np.float32)
+    count = -(-size // _STRETCH)
     places = random.integers(0, _POOL, (count, 2)).tolist()
     angles = random.uniform(0, 2 * math.pi, count)
-    weights = (float(std) * np.stack([np.cos(angles), np.sin(angles)], 1)).astype(np.float32)
-    for number, ((one, other), (near, far)) in enumerate(zip(places, weights, strict=True)):
-        made = flat[number * _STRETCH : (number + 1) * _STRETCH]
-        np.multiply(pool[one : one + made.size], near, out=made)
-        made += np.multiply(pool[other : other + made.size], far, out=second[: made.size])
-    return values
+    weights = (std * np.stack([np.cos(angles), np.sin(angles)], 1)).astype(np.float32)
+
+    def write(start: int, out: Array) -> None:
+        done = 0
+        while done < out.size:
+            number, behind = divmod(start + done, _STRETCH)
+            made = out[done : done + _STRETCH - behind]
+            (one, other), (near, far) = places[number], weights[number]
+            one, other, done = one + behind, other + behind, done + made.size
+            np.multiply(pool[one : one + made.size], near, out=made)
+            made += np.multiply(pool[other : other + made.size], far, out=second[: made.size])
+
+    return write
 
 
 _LATELY = 1 << 26
@@ -159,6 +179,30 @@ def numbers_in(tensor: TensorProto) -> Array:
         return numbers_in(_loaded(tensor))
     kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     return np.memmap(Path(place.basepath, place.location), kind, "r", place.offset or 0, shape)
+
+
+def key_of(tensor: TensorProto) -> str:
+    """What tells numbers that are made from a seed from others; empty: they are in a file."""
+    return "" if _is_mapped(tensor) else tensor.SerializeToString(deterministic=True).hex()
+
+
+def pieces_in(tensor: TensorProto, size: int = 1 << 21) -> Pieces:
+    """The numbers of `tensor`, which are not in its message, by rows of its first axis; about
+    `size` of them at a time."""
+    shape, place = tuple(tensor.dims), ExternalDataInfo(tensor)
+    width = max(1, math.prod(shape[1:]))
+    step, count = max(1, size // width), shape[0] if shape else 1
+    seed, std, *forms = place.location.split() if not _is_mapped(tensor) else ("", "", "")
+    cuts = [slice(first, min(first + step, count)) for first in range(0, count, step)]
+    if forms or 4 * width * count <= _LATELY or _is_mapped(tensor):
+        whole = numbers_in(tensor)
+        yield from ((cut, whole[cut]) for cut in cuts)
+        return
+    write = _mixed(_random_of(tensor.name, seed), float(std.partition(":")[2]), width * count)
+    for cut in cuts:
+        piece = np.empty((cut.stop - cut.start, *shape[1:]), np.float32)
+        write(cut.start * width, piece.reshape(-1))
+        yield cut, piece
 
 
 def _loaded(tensor: TensorProto) -> TensorProto:

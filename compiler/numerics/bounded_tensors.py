@@ -15,6 +15,7 @@ import numpy as np
 
 from compiler.tensor_ir.interpreter import TensorViews, view_of
 from compiler.tensor_ir.nest import Array, NestGraph
+from simmodel.arch.lazy_array import AnyArray
 
 _HELD = 1 << 26
 """Bytes of tensors that bounds are put off with."""
@@ -78,13 +79,14 @@ class BoundedTensors:
             view_of(tensor, self._errors[buffer])[...] = 0.0 if error is None else error
 
     def put_off(
-        self, name: str, tensors: Mapping[str, Array], make: Callable[[], Array | None]
+        self, name: str, tensors: Mapping[str, AnyArray], make: Callable[[], Array | None]
     ) -> None:
         """Set the error bound of a tensor to what `make` gives, once a bound is asked for: it
         follows from the `tensors` and from their bounds as they are now."""
         graph = self._graph
         reads = frozenset(graph.buffer_of(each) for each in tensors if each != name)
-        places = {graph.buffer_of(each): values.itemsize for each, values in tensors.items()}
+        made = {name: each for name, each in tensors.items() if isinstance(each, np.ndarray)}
+        places = {graph.buffer_of(each): values.itemsize for each, values in made.items()}
         held = {buffer: size * graph.buffers[buffer] for buffer, size in places.items()}
         self._waiting.append(_PutOff(name, reads, held, make))
         if sum(dict(chain.from_iterable(w.held.items() for w in self._waiting)).values()) > _HELD:

@@ -51,6 +51,7 @@ from compiler.tensor_ir.interpreter import (
 from compiler.tensor_ir.nest import Access, Array, Nest, Pick, Put
 from simmodel.arch.dtype import NAMES, NUMPY, from_blocks
 from simmodel.arch.element_types import FLOATS, per_block
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa.base import encode
 from simmodel.isa.forms import elementwise_form
 
@@ -278,10 +279,10 @@ class Recomputation:
         machine.tensors[name][...] = actual
         machine.set_error(name, apart if other else None)
 
-    def _compute_as_model(self, nest: Nest, stored_values: Mapping[str, Array]) -> None:
+    def _compute_as_model(self, nest: Nest, stored_values: Mapping[str, AnyArray]) -> None:
         """Compute a nest in the model's arithmetic."""
         name, model = nest.tensor, self.model
-        read, errors = self._as_model_reads(nest.reads, nest.origin)
+        read, errors = self._as_model_reads(nest.reads, nest.origin, nest)
         self._note_lost_constants(read, stored_values, read)
         tensors = {**read, name: model.tensors[name]}
         content = self.memo.run(nest, tensors)
@@ -324,7 +325,7 @@ class Recomputation:
             with np.errstate(over="ignore"):
                 values[...] = values.astype(kind)
 
-    def _excuse_undefined(self, nest: Nest, read: Mapping[str, Array]) -> None:
+    def _excuse_undefined(self, nest: Nest, read: Mapping[str, AnyArray]) -> None:
         """Excuse undefined results: real values beyond the integers to which the model converts
         them."""
         name = nest.tensor
@@ -343,18 +344,20 @@ class Recomputation:
             )
 
     def _as_model_reads(
-        self, reads: Sequence[Access], origin: str
-    ) -> tuple[dict[str, Array], dict[str, Array | None]]:
+        self, reads: Sequence[Access], origin: str, nest: Nest | None = None
+    ) -> tuple[dict[str, AnyArray], dict[str, Array | None]]:
         """Operands of an operator of node `origin` in the model's arithmetic, and their errors: a
         value of the same node keeps its width, even if it has a name in the model."""
-        found: dict[str, Array] = {}
+        found: dict[str, AnyArray] = {}
+        tensors = self.model.tensors
         errors: dict[str, Array | None] = {}
         for access in reads:
             name = access.tensor
             tensor = self.recipe.graph.tensors[name]
             unfed = self.unfed.get(tensor.storage.buffer)
             if unfed is None or self.inner.get(name) not in origin.split("+"):
-                found[name], errors[name] = self.model.tensors[name], self.model.error_of(name)
+                found[name] = tensors[name] if nest is None else tensors.read(name, nest)
+                errors[name] = self.model.error_of(name)
                 continue
             found[name], error = (view_of(tensor, flat) for flat in unfed)
             errors[name] = error if error.any() else None
@@ -390,13 +393,13 @@ class Recomputation:
         if node is None or self.host is None:
             return False
         read, errors = self._as_model_reads([Access(n, ()) for n in node.inputs], node.origin)
-        wide = [read[name] for name in node.inputs]
+        wide = [np.asarray(read[name]) for name in node.inputs]
         spreads = [errors[name] for name in node.inputs]
         whole = any(NAMES[self._stored(name).dtype] not in FLOATS for name in stage.stored)
         ties = tied(self.host, node.payload, wide) if whole else []
         named = all(self.recipe.known.get(name) for name in node.outputs)
         rounds = not self.bypassed.isdisjoint(node.outputs)
-        same = (_equal(self.machine.tensors[name], read[name]) for name in node.inputs)
+        same = (_equal(self.machine.tensors[name], np.asarray(read[name])) for name in node.inputs)
         again = not named or rounds or not all(same)
         if again:
             values, moved = moved_by(self.host, node.payload, wide, spreads)
@@ -492,7 +495,7 @@ class Recomputation:
             self._restart_from_program(seen)
 
     def _note_lost_constants(
-        self, names: Iterable[str], stored: Mapping[str, Array], exact: Mapping[str, Array]
+        self, names: Iterable[str], stored: Mapping[str, AnyArray], exact: Mapping[str, AnyArray]
     ) -> None:
         """Note constants that their element type cannot hold, each of which is looked at once."""
         for name in names:

@@ -15,6 +15,7 @@ from compiler.frontend.stored_tensors import seed_of
 from compiler.numerics.nest_error import RoundingModel, forward_error, repeated
 from compiler.tensor_ir.interpreter import ProductSums, run_nest
 from compiler.tensor_ir.nest import Array, Nest
+from simmodel.arch.lazy_array import AnyArray, LazyArray, in_pieces
 
 
 @dataclass
@@ -32,9 +33,9 @@ class Memo:
     """What the nest that was looked at last adds up, by its content: its errors follow from that,
     and a machine and the reference often have the same operands."""
 
-    def run(self, nest: Nest, tensors: Mapping[str, Array]) -> str:
+    def run(self, nest: Nest, tensors: Mapping[str, AnyArray]) -> str:
         """`run_nest`, cached; what tells the nest with these operands from others."""
-        out, content = tensors[nest.tensor], _content(nest, tensors)
+        out, content = np.asarray(tensors[nest.tensor]), _content(nest, tensors)
 
         def computed() -> tuple[Array]:
             run_nest(nest, tensors, self._sums(content))
@@ -46,7 +47,7 @@ class Memo:
         return content
 
     def error(
-        self, nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None],
+        self, nest: Nest, tensors: Mapping[str, AnyArray], errors: Mapping[str, Array | None],
         how: RoundingModel, content: str,
     ) -> Array | None:  # fmt: skip
         """`forward_error`, cached if operands are exact; `run` has told the `content`."""
@@ -83,10 +84,15 @@ def _bytes(arrays: Iterable[Array | None]) -> int:
     return sum(array.nbytes for array in arrays if array is not None)
 
 
-def _content(nest: Nest, tensors: Mapping[str, Array]) -> str:
+def _content(nest: Nest, tensors: Mapping[str, AnyArray]) -> str:
     digest = hashlib.sha256(f"{nest} {tensors[nest.tensor].dtype}".encode())
     for name in dict.fromkeys(access.tensor for access in nest.reads):
         values = tensors[name]
+        if isinstance(values, LazyArray):
+            digest.update(values.key.encode())
+            for _, piece in () if values.key else in_pieces(values):
+                digest.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+            continue
         if (seed := seed_of(values)) is not None:
             digest.update(seed.encode())
             continue

@@ -32,8 +32,11 @@ from compiler.tensor_ir.interpreter import (
     at_first,
     by_numbers,
     contracted,
+    cut_of,
+    cuts_alone,
     exactly,
     letters,
+    magnitudes,
     of_whole_numbers,
     over_loops,
     over_own_loops,
@@ -44,12 +47,13 @@ from compiler.tensor_ir.interpreter import (
     sides_of,
     within_loops,
 )
-from compiler.tensor_ir.nest import Access, Array, Nest, at
+from compiler.tensor_ir.nest import Access, Array, Nest
 from simmodel.arch.base import CHAINS, ENTRIES
 from simmodel.arch.dtype import NAMES, limits, microscaled, real_limits
 from simmodel.arch.element_types import EPSILON
+from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa.base import encode
-from simmodel.isa.contraction import contraction, without_repeats
+from simmodel.isa.contraction import contraction
 from simmodel.isa.forms import definition
 from simmodel.isa.functions import REDUCE, Function, Term
 from simmodel.isa.matrix import rounded_between
@@ -125,7 +129,7 @@ class _Bounded:
 
 
 def forward_error(
-    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None],
+    nest: Nest, tensors: Mapping[str, AnyArray], errors: Mapping[str, Array | None],
     how: RoundingModel, sums: ProductSums | None = None,
 ) -> Array | None:  # fmt: skip
     """Error bound of each element of `nest`'s result, in steps of its stored values.
@@ -143,6 +147,11 @@ def forward_error(
     """
     if tensors[nest.tensor].size == 0 or repeated(nest, tensors, errors, how):
         return None
+    sums = sums or ProductSums()
+    if any(errors.get(access.tensor) is not None for access in nest.operands):
+        names = (nest.tensor, *(access.tensor for access in nest.reads))
+        tensors = {name: np.asarray(tensors[name]) for name in names}
+    tensors = sums.outlined(nest, tensors)
     if nest.reduce == "blocks":
         return _of_blocks(nest, tensors, errors)
     blocks = nest.block
@@ -151,7 +160,7 @@ def forward_error(
         spread = {a.tensor: e for a in nest.operands if (e := errors.get(a.tensor)) is not None}
         errors = {**errors, **{n: e[..., None].repeat(blocks, -1) for n, e in spread.items()}}
     with np.errstate(all="ignore"):
-        return _bound_in_parts(nest, tensors, errors, how, sums or ProductSums())
+        return _bound_in_parts(nest, tensors, errors, how, sums)
 
 
 def _of_blocks(
@@ -191,7 +200,7 @@ def _bound_in_parts(
     def read_again(d: int) -> int:
         return sum(tensors[a.tensor].size for a in nest.reads if not a.uses(d))
 
-    alone = [d for d in range(nest.rank) if all(_cuts_alone(a, d) for a in nest.reads)]
+    alone = [d for d in range(nest.rank) if all(cuts_alone(a, d) for a in nest.reads)]
     dim = min(alone, key=lambda d: (read_again(d), -nest.dims[d].extent), default=None)
     if dim is None or size <= _AT_ONCE or len({*names}) < len(names):
         return _NestErrors(nest, tensors, errors, how, sums).bound()
@@ -202,9 +211,9 @@ def _bound_in_parts(
         columns = (*[slice(None)] * dim, cut)
         dims = list(nest.dims)
         dims[dim] = replace(dims[dim], extent=cut.stop - start)
-        ours = {a.tensor: _cut_of(tensors[a.tensor], a, dim, cut) for a in nest.reads}
+        ours = {a.tensor: cut_of(tensors[a.tensor], a, dim, cut) for a in nest.reads}
         own = {
-            a.tensor: _cut_of(error, a, dim, cut)
+            a.tensor: cut_of(error, a, dim, cut)
             for a in nest.reads
             if (error := errors.get(a.tensor)) is not None
         }
@@ -217,19 +226,10 @@ def _bound_in_parts(
     return found
 
 
-def _cut_of(values: Array, access: Access, dim: int, cut: slice) -> Array:
-    return values[tuple(cut if each.coefficient(dim) else slice(None) for each in access.index)]
-
-
-def _cuts_alone(access: Access, dim: int) -> bool:
-    """Whether `access` reads at each position of loop `dim` just that position of one axis."""
-    along = [each for each in access.index if each.coefficient(dim)]
-    return access.pad is None and all(each == at(dim) for each in along)
-
-
 def repeated(
-    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None], how: RoundingModel
-) -> bool:
+    nest: Nest, tensors: Mapping[str, AnyArray], errors: Mapping[str, Array | None],
+    how: RoundingModel,
+) -> bool:  # fmt: skip
     """Whether a nest is exact, so that nothing must be evaluated."""
     if any(errors.get(access.tensor) is not None for access in nest.reads):
         return False
@@ -243,7 +243,7 @@ def repeated(
     return nest.reduce not in ("sum", "prod") and not special
 
 
-def _of_integers(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+def _of_integers(nest: Nest, tensors: Mapping[str, AnyArray]) -> bool:
     kinds = (tensors[access.tensor].dtype for access in nest.operands)
     return all(np.issubdtype(kind, np.integer) for kind in kinds)
 
@@ -427,7 +427,7 @@ class _NestErrors:
         nest, sums, error = self.nest, self.sums, None
         if unit := self.how.integers if _of_integers(nest, self.tensors) else self.how.sums:
             if sums.sizes is None:
-                sizes = (_magnitudes(side, np.float32) for side in self._sides)
+                sizes = (magnitudes(side, np.float32) for side in self._sides)
                 sums.sizes = contracted(nest, *sizes)
             summands = sums.sizes.astype(np.float64)
             if nest.bias is not None and not _of_integers(nest, self.tensors):  # may start the sums
@@ -455,7 +455,7 @@ class _NestErrors:
         weights = sides[1 - mine]
         for axis, loop in reversed(list(enumerate(used[mine]))):
             if loop >= nest.rank and _repeats(sides[mine], axis):
-                sizes = _magnitudes(weights, np.float64)
+                sizes = magnitudes(weights, np.float64)
                 spread, weights = spread.max(axis=axis), sizes.sum(axis=right.index(loop))
                 left.remove(loop)
                 right.remove(loop)
@@ -680,8 +680,3 @@ def _add_errors(left: Array | None, right: Array | None) -> Array | None:
     if left is None or right is None:
         return right if left is None else left
     return left + right
-
-
-def _magnitudes(view: Array, kind: type) -> Array:
-    """Absolute values of a view; an axis along which it repeats stays one."""
-    return np.broadcast_to(np.abs(without_repeats(view).astype(kind, copy=False)), view.shape)

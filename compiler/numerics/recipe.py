@@ -24,6 +24,7 @@ from compiler.tensor_ir.interpreter import TensorViews, raw_move, view_of
 from compiler.tensor_ir.nest import Array, HostNode, Nest, NestGraph, Put, Tensor
 from simmodel.arch.dtype import NAMES
 from simmodel.arch.element_types import FLOATS
+from simmodel.arch.lazy_array import AnyArray, in_pieces
 
 # Which value of the model each tensor of a program holds, by the model's names: it is compared in
 # the model's shape, even where the compiler has split an axis of the model into several.
@@ -88,15 +89,18 @@ def source_values(model: ir.Model) -> Known:
 # Constants whose element type on the machine cannot hold them.
 
 
-def lost_constant(tensor: Tensor, data: Array, exact: Array) -> str | None:
+def lost_constant(tensor: Tensor, data: AnyArray, exact: AnyArray) -> str | None:
     """That a constant underflows in its element type, or exceeds it, in words."""
     limit = float(ml_dtypes.finfo(data.dtype).max)  # type: ignore[no-untyped-call]
-    lost = None
-    if not -limit <= exact.min(initial=0) <= exact.max(initial=0) <= limit:
-        lost = np.isfinite(exact) & (np.abs(exact) > limit)
-    if (lost is None or not lost.any()) and not np.any(data):
+    ends = [(each.min(initial=0), each.max(initial=0)) for _, each in in_pieces(exact)]
+    exceeds = not all(-limit <= low <= high <= limit for low, high in ends)
+    if not exceeds and any(np.any(each) for _, each in in_pieces(data)):
+        return None
+    data, exact = np.asarray(data), np.asarray(exact)
+    lost = np.isfinite(exact) & (np.abs(exact) > limit)
+    if not lost.any() and not np.any(data):
         lost = exact != 0
-    if lost is None or not lost.any():
+    if not lost.any():
         return None
     at = int(np.argmax(lost))
     was, became = float(exact.flat[at]), float(data.flat[at])

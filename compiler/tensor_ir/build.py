@@ -35,7 +35,7 @@ from compiler.tensor_ir.nest import (
 )
 from simmodel.arch.dtype import NAMES, NUMPY, largest
 from simmodel.arch.element_types import is_float, per_block
-from simmodel.arch.lazy_array import AnyArray, LazyArray, transformed
+from simmodel.arch.lazy_array import AnyArray, LazyArray, elementwise, transformed
 from simmodel.isa.region import replace
 
 
@@ -176,11 +176,12 @@ def _is_dot_products(nest: Nest) -> bool:
 
 def converted(data: AnyArray, dtype: str) -> LazyArray:
     """`data` as elements of type `dtype`."""
+    kind = NUMPY[dtype]
 
-    def raw() -> Array:
-        return np.asarray(within(np.asarray(data), dtype), NUMPY[dtype], order="C")
+    def change(each: Array) -> Array:
+        return np.asarray(within(each, dtype), kind, order="C")
 
-    return LazyArray(data.shape, NUMPY[dtype], raw)
+    return elementwise(data, kind, "converted", change)
 
 
 def within(data: Array, dtype: str) -> Array:

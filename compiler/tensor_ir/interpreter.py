@@ -21,9 +21,9 @@ from compiler.tensor_ir.bounds import clipped, needed
 from compiler.tensor_ir.nest import Access, Array, Dim, Nest, NestGraph, Pick, Put, Tensor, at
 from simmodel.arch.dtype import NAMES, NUMPY, from_blocks, limits, to_blocks
 from simmodel.arch.element_types import is_float, per_block
-from simmodel.arch.lazy_array import AnyArray, cast
+from simmodel.arch.lazy_array import AnyArray, LazyArray, cast, in_pieces
 from simmodel.isa.base import decode, encode
-from simmodel.isa.contraction import contraction
+from simmodel.isa.contraction import contraction, without_repeats
 from simmodel.isa.functions import REDUCE, looked_up, stored, widened
 from simmodel.isa.matrix import rounded_between
 
@@ -74,6 +74,8 @@ def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
     return tensors[name] if known is None else decode(tensors[name], code(*known))
 
 
+_LARGE = 1 << 26
+"""Bytes up to which a constant is made as a whole."""
 _WHOLE = ""
 """All of a buffer, beside tensors apart from it."""
 
@@ -143,10 +145,19 @@ class TensorViews(Mapping[str, Array]):
         """Element type of a tensor."""
         return NUMPY[self._apart.get(name, self._kinds[self._graph.buffer_of(name)])]
 
-    def of(self, nest: Nest) -> dict[str, Array]:
+    def of(self, nest: Nest) -> dict[str, AnyArray]:
         """What `nest` reads and writes, each made once."""
         names = (nest.tensor, *(access.tensor for access in nest.reads))
-        return {name: self[name] for name in dict.fromkeys(names)}
+        return {name: self.read(name, nest) for name in dict.fromkeys(names)}
+
+    def read(self, name: str, nest: Nest) -> AnyArray:
+        """A tensor for `nest`, which takes some rows of a large constant at a time where it can."""
+        held, buffer = self._constants.get(name), self._graph.buffer_of(name)
+        small = held is None or held.nbytes <= _LARGE or buffer in self._begins
+        if small or not isinstance(held, LazyArray) or held.pieces is None:
+            return self[name]
+        whole = any(np.issubdtype(self.dtype(a.tensor), np.integer) for a in nest.operands)
+        return self[name] if whole or loop_of_rows(nest, name) is None else held
 
     def drop(self, buffer: str) -> None:
         """Forget what lies in a buffer that nobody asks for again, unless constants do too."""
@@ -197,16 +208,84 @@ class ProductSums:
 
     def part(self, first: int, cut: tuple[slice, ...]) -> ProductSums:
         """Those of a part of the result from column `first` on."""
-        plain = None if self.plain is None else self.plain[cut]
-        return self.parts.setdefault(first, ProductSums(plain))
+        found = self.parts.setdefault(first, ProductSums())
+        if found.plain is None and self.plain is not None:
+            found.plain = self.plain[cut]
+        if found.sizes is None and self.sizes is not None:
+            found.sizes = self.sizes[cut]
+        return found
+
+    def outlined(self, nest: Nest, tensors: Mapping[str, AnyArray]) -> dict[str, Array]:
+        """`tensors` with outlines of those that are to be made in pieces (`TensorViews.read`):
+        nothing but these sums, which are made, needs their numbers."""
+        names = dict.fromkeys([nest.tensor, *(access.tensor for access in nest.reads)])
+        read = {name: tensors[name] for name in names}
+        lazy = {name: each for name, each in read.items() if isinstance(each, LazyArray)}
+        if len(lazy) > 1:
+            lazy = {}
+        elif lazy and (self.plain is None or self.sizes is None):
+            (name,) = lazy
+            self._add_up(nest, tensors, name, lazy[name])
+        return {
+            name: np.broadcast_to(np.empty((), each.dtype), each.shape) if name in lazy
+            else np.asarray(each)
+            for name, each in read.items()
+        }  # fmt: skip
+
+    def _add_up(
+        self, nest: Nest, tensors: Mapping[str, AnyArray], name: str, rows: LazyArray
+    ) -> None:
+        """Add up products with some `rows` of the operand `name` at a time."""
+        loop = loop_of_rows(nest, name)
+        assert loop is not None
+        summed = loop >= nest.rank
+        self.plain, self.sizes = np.zeros((2, *nest.shape), np.float32)
+        for cut, piece in in_pieces(rows):
+            dims = list(nest.dims)
+            dims[loop] = replace(dims[loop], extent=len(piece))
+            part = replace(nest, dims=tuple(dims))
+            given = {
+                each.tensor: cut_of(np.asarray(tensors[each.tensor]), each, loop, cut)
+                for each in nest.operands
+                if each.tensor != name
+            }
+            sides = sides_of(part, {**given, name: piece})
+            columns = (...,) if summed else (*[slice(None)] * loop, cut)
+            self.plain[columns] += contracted(part, *sides)
+            self.sizes[columns] += contracted(part, *(magnitudes(s, np.float32) for s in sides))
 
 
-def run_nest(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums | None = None) -> None:
+def loop_of_rows(nest: Nest, name: str) -> int | None:
+    """The loop of a sum of products along the first axis of its operand `name`, if it can be cut
+    there; what is read otherwise as well has none."""
+    (access, *more) = (each for each in nest.reads if each.tensor == name)
+    product = nest.function == "mul" and nest.reduce == "sum" and nest.block == 1
+    if more or not product or access not in nest.operands:
+        return None
+    loops = [d for d in range(len(nest.dims)) if access.index[0] == at(d)]
+    alone = bool(loops) and not any(each.coefficient(loops[0]) for each in access.index[1:])
+    return loops[0] if alone and all(cuts_alone(a, loops[0]) for a in nest.operands) else None
+
+
+def cut_of(values: Array, access: Access, dim: int, cut: slice) -> Array:
+    """What `access` reads of `values` at the positions `cut` of a loop that it is cut along."""
+    return values[tuple(cut if each.coefficient(dim) else slice(None) for each in access.index)]
+
+
+def cuts_alone(access: Access, dim: int) -> bool:
+    """Whether `access` reads at each position of loop `dim` just that position of one axis."""
+    along = [each for each in access.index if each.coefficient(dim)]
+    return access.pad is None and all(each == at(dim) for each in along)
+
+
+def run_nest(nest: Nest, tensors: Mapping[str, AnyArray], sums: ProductSums | None = None) -> None:
     """Compute `nest` into `tensors[nest.tensor]`, which is written in place.
 
     `tensors` are arrays as stored; `sums` keeps what is added up. Raises ValueError where a read
     outside a tensor has no pad.
     """
+    sums = sums or ProductSums()
+    tensors = sums.outlined(nest, tensors)
     out = tensors[nest.tensor]
     if out.size == 0:
         return
@@ -221,7 +300,7 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums | None 
         if of_whole_numbers(nest, tensors):
             out[...] = exactly(nest, tensors)
             return
-        values = _real_values(nest, tensors, sums or ProductSums())
+        values = _real_values(nest, tensors, sums)
     encode(values, code(nest.scale, nest.zero), out)
     if nest.table:
         out[...] = looked_up(out, *nest.table)
@@ -298,9 +377,10 @@ def _real_values(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums) ->
 
 def _products(nest: Nest, tensors: Mapping[str, Array], sums: ProductSums) -> Array:
     """The exact sum of products; fp32 of floats, fp64 of integers."""
-    left, right = sides_of(nest, tensors)
-    sums.plain = contracted(nest, left, right)
-    exact = np.float32 if np.issubdtype(left.dtype, np.floating) else np.float64
+    if sums.plain is None:
+        sums.plain = contracted(nest, *sides_of(nest, tensors))
+    whole = np.issubdtype(tensors[nest.operands[0].tensor].dtype, np.integer)
+    exact = np.float64 if whole else np.float32
     factor = math.prod(access.scale or 1.0 for access in nest.operands)
     total: Array = sums.plain.astype(exact, copy=False)
     return total if factor == 1.0 else total * np.float32(factor)
@@ -332,6 +412,11 @@ def within_loops(nest: Nest) -> tuple[list[int], list[int]]:
 def over_own_loops(values: Array, access: Access, nest: Nest, position: int) -> Array:
     """`values` of operand `position` of a sum of products, over the loops of `within_loops`."""
     return at_first(over_loops(values, access, nest), within_loops(nest)[position])
+
+
+def magnitudes(view: Array, kind: type) -> Array:
+    """Absolute values of a view; an axis along which it repeats stays one."""
+    return np.broadcast_to(np.abs(without_repeats(view).astype(kind, copy=False)), view.shape)
 
 
 def letters(loops: Iterable[int]) -> str:

@@ -8,7 +8,7 @@ conversion, another order of its axes, tiles one behind the other) is another fu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,10 @@ class LazyArray:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     make: Callable[[], Array] = field(repr=False)
+    pieces: Callable[[], Pieces] | None = field(default=None, repr=False)
+    """Makes the same by rows of the first axis, some at a time, where that takes less memory."""
+    key: str = ""
+    """What tells the numbers from others; empty: nothing shorter than they are."""
 
     @property
     def ndim(self) -> int:
@@ -50,11 +54,43 @@ AnyArray = Array | LazyArray
 """The numbers of a constant. Both kinds have a shape, a type and a size."""
 
 
+Pieces = Iterator[tuple[slice, Array]]
+"""Positions along the first axis, and the numbers there: each position once, in any order."""
+
+
+def in_pieces(given: AnyArray) -> Pieces:
+    """The numbers of `given`, as few at a time as it can make."""
+    if isinstance(given, LazyArray) and given.pieces is not None:
+        return given.pieces()
+    whole = np.asarray(given)
+    return iter([(slice(0, len(whole) if whole.ndim else 1), whole)])
+
+
+def elementwise(
+    given: AnyArray, dtype: np.dtype[Any], told: str, change: Callable[[Array], Array]
+) -> LazyArray:
+    """What `change`, which has a name and a type, makes of each number by itself."""
+
+    if not isinstance(given, LazyArray) or given.pieces is None:
+        return LazyArray(given.shape, dtype, lambda: change(np.asarray(given)))
+
+    def make() -> Array:
+        made = np.empty(given.shape, dtype)
+        for cut, piece in in_pieces(given):
+            made[cut] = change(piece)
+        return made
+
+    def pieces() -> Pieces:
+        return ((cut, change(piece)) for cut, piece in in_pieces(given))
+
+    return LazyArray(given.shape, dtype, make, pieces, given.key and f"{given.key} {told} {dtype}")
+
+
 def cast(given: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     """`given` as another type."""
     if given.dtype == dtype:
         return given
-    return LazyArray(given.shape, dtype, lambda: np.asarray(given).astype(dtype))
+    return elementwise(given, dtype, "cast", lambda each: each.astype(dtype))
 
 
 def transformed(given: AnyArray, change: Callable[[Array], Array]) -> LazyArray:

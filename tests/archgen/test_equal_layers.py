@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -324,3 +327,23 @@ def test_results_of_a_check_are_kept_for_other_points(
         tools=HOST_ONLY,
     )
     assert (benches[0]._memo.limit < Memo().limit) == (len(batches) == 1)
+
+
+@pytest.mark.slow
+def test_a_layer_of_real_width_is_checked_in_less_than_its_weights_take(tmp_path: Path) -> None:
+    """Beside what a tiny network takes: the largest memory of a study of a Llama-3-8B layer."""
+    sizes = ("hidden=64,heads=2,groups=1,wide=128", "hidden=4096,heads=32,groups=8,wide=14336")
+    most = []
+    for number, size in enumerate(sizes):
+        command = [sys.executable, "-m", "archgen", "study", "tpu-v3-like", "--effort", "0"]
+        command += ["--model", f"llama:sequence=1,past=511,{size}", "--no-plots"]
+        command += ["--jobs", "1", "--out", str(tmp_path / f"{number}")]
+        started = subprocess.Popen(
+            command, env={**os.environ, "ARCHGEN_CACHE": str(tmp_path / "cache")},
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        _, status, used = os.wait4(started.pid, 0)
+        assert status == 0
+        most.append(used.ru_maxrss << 10)
+    weights = 2 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 14336)
+    assert most[1] - most[0] < 0.9 * weights

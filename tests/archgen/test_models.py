@@ -21,7 +21,8 @@ from archgen.models.load import ModelError, SourceModel, load_calibration, open_
 from archgen.studies.design import designed, points
 from archgen.zoo.catalog import build
 from compiler.api import is_outside, load, numbers_in, prepared
-from compiler.frontend.stored_tensors import seed_of
+from compiler.frontend import stored_tensors
+from compiler.frontend.stored_tensors import pieces_in, seed_of
 from compiler.lowering.lower import Lower
 
 Dim = int | str | None
@@ -144,7 +145,23 @@ def test_large_data_of_a_file_stays_there(tmp_path: Path) -> None:
         open_model(path)
 
 
-def test_weights_of_a_large_network_are_made_layer_by_layer() -> None:
+def test_all_numbers_may_be_in_a_file(tmp_path: Path) -> None:
+    """A single one and none too."""
+    nodes = [node("Add", ["x", "s"], ["z"]), node("Concat", ["z", "e"], ["y"], axis=1)]
+    weights = {"s": np.float32(0.5), "e": np.zeros((2, 0), np.float32)}
+    proto, path = model(nodes, {"x": [2, 3]}, {"y": [2, 3]}, weights), tmp_path / "net.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w", size_threshold=0)
+    opened = onnx.load(path, load_external_data=False)
+    for tensor in opened.graph.initializer:
+        stored_tensors.set_folder(tensor, str(tmp_path))
+    lowered = Lower().apply(prepared(opened, "net"), "bf16")
+    made = [np.asarray(t.data).tolist() for t in lowered.tensors.values() if t.data is not None]
+    assert 0.5 in made
+
+
+def test_weights_of_a_large_network_are_made_layer_by_layer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A network of 7 billion parameters is opened and lowered as a small message; what a layer
     has depends on the seed and its name alone."""
     spec = "llama:layers={},hidden=4096,heads=32,groups=8,wide=14336"
@@ -162,6 +179,10 @@ def test_weights_of_a_large_network_are_made_layer_by_layer() -> None:
     values = numbers_in(again)
     assert 0.01 < values.std() < 0.1
     assert numbers_in(again) is values and not values.flags.writeable  # made lately
+    with monkeypatch.context() as patch:
+        patch.setattr(stored_tensors, "_LATELY", 0)  # as of what is too large to be kept
+        pieces = [each for _, each in pieces_in(again, 1 << 17)]
+    assert len(pieces) == 32 and np.array_equal(np.concatenate(pieces), values)
     seeds = {seed_of(values), seed_of(values[1:]), seed_of(values[:-1]), seed_of(values.T)}
     assert len(seeds - {None}) == 4 and seed_of(values.copy()) is None
     others = [t for t in graph.initializer if t.name.endswith("key.weight")][1:5]

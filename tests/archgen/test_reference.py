@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from archgen.check.reference import (
 from archgen.models.load import ModelError, open_model
 from archgen.zoo.catalog import build
 from compiler.api import is_outside
+from compiler.frontend import stored_tensors
 from simmodel.errors import NoPayload
 
 
@@ -150,6 +152,27 @@ def test_a_reference_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     one, two = (run_reference(proto, sample)[name] for sample in samples)
     assert np.array_equal(both[0][name], one) and np.array_equal(both[1][name], two)
     assert not np.array_equal(one, two)
+
+
+def test_a_large_product_is_made_of_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of weights that are made from a seed and never there as a whole."""
+    proto = build("llama", sequence=4, layers=1, hidden=128, heads=4, groups=2, wide=1280)
+    inputs = sample_inputs(proto)
+    whole = run_reference(proto, inputs)
+    sizes: list[int] = []
+    pieces_in, large = reference.api.pieces_in, 128 * 1280
+
+    def pieces(tensor: onnx.TensorProto, size: int) -> Iterator[tuple[slice, Any]]:
+        for cut, values in pieces_in(tensor, size):
+            sizes.append(values.size)
+            yield cut, values
+
+    monkeypatch.setattr(reference.api, "pieces_in", pieces)
+    monkeypatch.setattr(stored_tensors, "_LATELY", 0)
+    monkeypatch.setattr(reference, "_PART", 4 * large - 1)
+    again = run_reference(proto, inputs)
+    assert max(sizes) <= large // 4 and sum(sizes) == 3 * large
+    assert all(np.allclose(whole[name], again[name], atol=1e-5) for name in whole)
 
 
 def test_numbers_below_a_byte_in_a_file_are_read(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from compiler.target.array_mapping import roles
 from compiler.target.bind import Bind
 from compiler.tensor_ir.bounds import Box
 from compiler.tensor_ir.nest import Array, Nest
+from simmodel.arch.lazy_array import LazyArray
 
 Grow = Callable[[Net], str]
 Extent = tuple[int, int]
@@ -72,6 +73,11 @@ def test_every_block_is_where_its_operand_says(
     data = group.tensors[head.operands[1].tensor].data
     assert pack is not None and data is not None
     flat, data = (np.asarray(each) for each in (packed_data(pack, plan, data), data))
+    rows = [slice(first, min(first + 5, len(data))) for first in range(0, len(data), 5)]
+    lazy = LazyArray(
+        data.shape, data.dtype, lambda: data, lambda: ((each, data[each]) for each in rows)
+    )
+    assert np.array_equal(packed_data(pack, plan, lazy), flat)  # some rows at a time
     if pack.beside is None:
         assert sorted(flat.tolist()) == sorted(data.ravel().tolist())
     width = min(width, cut[0])

@@ -19,6 +19,7 @@ from compiler.tensor_ir import interpreter
 from compiler.tensor_ir.interpreter import run_nest
 from compiler.tensor_ir.nest import Access, Array, Dim, Nest, at
 from simmodel.arch.dtype import NUMPY, limits
+from simmodel.arch.lazy_array import LazyArray
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import BINARY, UNARY
 
@@ -95,6 +96,33 @@ def test_what_a_nest_adds_up_is_made_once(monkeypatch: pytest.MonkeyPatch, at_on
     found = [memo.error(nest, tensors, {}, how, content) for how in ways]
     np.testing.assert_allclose(found, alone, rtol=1e-4)
     assert made == [(4, 33), *([(4, 33)] if at_once > 50 else 4 * [(1, 33)])]
+
+
+@pytest.mark.parametrize("loop", [1, 2], ids=["columns", "reduction"])
+def test_a_product_takes_some_rows_of_a_large_constant_at_a_time(loop: int) -> None:
+    """Which is not made as a whole: the same sums and the same bounds, but for the order in which
+    numbers are added up."""
+    random, dims = np.random.default_rng(0), (Dim("m", 3), Dim("n", 40), Dim("k", 50))
+    weights = Access("w", (at(2), at(1)) if loop == 2 else (at(1), at(2)))
+    nest = Nest("y", dims, 2, "mul", (Access("x", (at(0), at(2))), weights), reduce="sum")
+    x, w = (
+        random.standard_normal(shape, np.float32)
+        for shape in ((3, 50), (50, 40) if loop == 2 else (40, 50))
+    )
+    rows = [slice(first, min(first + 7, len(w))) for first in range(0, len(w), 7)]
+    lazy = LazyArray(
+        w.shape, w.dtype, lambda: pytest.fail("is made"), lambda: ((cut, w[cut]) for cut in rows)
+    )
+    one, two = ({"x": x, "w": held, "y": np.zeros((3, 40), np.float32)} for held in (w, lazy))
+    assert interpreter.loop_of_rows(nest, "w") == loop
+    for tensors in (one, two):
+        run_nest(nest, tensors)
+    assert np.allclose(one["y"], two["y"], atol=1e-5)
+    bounds = [forward_error(nest, tensors, {}, AGAINST_REFERENCE) for tensors in (one, two)]
+    assert bounds[0] is not None and np.allclose(*bounds, rtol=1e-5)
+    unsure = {"x": np.full(x.shape, 1e-3, np.float32)}  # by how much, all of the weights say
+    with pytest.raises(pytest.fail.Exception, match="is made"):
+        forward_error(nest, two, unsure, AGAINST_REFERENCE)
 
 
 def test_errors_of_terms_are_excused_together() -> None:

@@ -20,7 +20,7 @@ from simmodel.arch.lazy_array import Array, LazyArray, cast, transformed
 from simmodel.execute import Skip, execute, run
 from simmodel.isa import Arrive, Await, Copy, Fill, HostCall, Instruction, Loop, Sync
 from simmodel.isa.region import Operand, Ring
-from simmodel.program.program import Constant, Origin, Port, Program
+from simmodel.program.program import Constant, Origin, Port, Probe, Program, TensorSlice
 from simmodel.verify import findings, verify
 from simmodel.verify.happens_before import Stuck, random_order
 
@@ -223,6 +223,35 @@ def test_constants_are_made_when_something_touches_them(monkeypatch: pytest.Monk
     got = execute(made, {}, arch)["y"]
     assert got.tolist() == [ord("a")] * size + [ord("b")] * size
     assert events == ["a", "over", "b", "over"]
+
+
+def test_what_is_read_of_a_constant_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the rest of it is read, and before anyone looks at what was made of it."""
+    size, given = mmap.PAGESIZE, list[int]()
+    monkeypatch.setattr(simmodel.execute, "_BLOCK", size)
+    monkeypatch.setattr(
+        simmodel.execute, "_give_back", lambda memory, part: given.append(part.low // size)
+    )
+    numbers = np.arange(4 * size).astype(np.uint8)
+    items: list[Instruction] = []
+    for index in (2, 0, 1):  # of the last page nobody reads
+        raw, page = at("local", 0, (size,), "uint8"), at("dram", index * size, (size,), "uint8")
+        items.append(Copy(engine="load", dst=raw, src=page, origin=index))
+    memories = {"dram": {"size": "1 MiB", "bandwidth": "16 B/cycle"}, "local": {"size": "8 KiB"}}
+    arch = machine(memories=memories | {"accumulators": {"size": "1 KiB"}})
+    made = program(
+        tuple(items), constants=(Constant("w", 0, numbers),),
+        origins=tuple(Origin(name, group, "Add") for group, name in enumerate("abc")),
+    )  # fmt: skip
+    raw = at("local", 0, (size,), "uint8")
+    probes = [
+        Probe(name, group, (size,), "uint8", (TensorSlice(raw),))
+        for group, name in enumerate("abc")
+    ]
+    done = run(made, {}, arch, probes=probes)
+    for name, back in (("c", [2, 3]), ("a", [2, 3, 0]), ("b", [2, 3, 0, 1])):
+        assert done.take(name)[7] == 7
+        assert sorted(given) == sorted(back)
 
 
 def test_large_constants_of_what_is_skipped_take_no_memory() -> None:
