@@ -201,6 +201,17 @@ class GroupCosts:
         """At most the price of a group: no schedule does less work, or moves fewer bytes."""
         return self.search.score(self.search.bounds.least(group, self.search.cores))
 
+    def least_added(self, group: Group) -> float:
+        """At most what a group adds to whatever is before it: see `Prices`."""
+        outline = self.search.outlines.of(group)
+        if (found := self._best.get(outline)) is None:
+            found = self.search.bounds.least(group, self.search.cores)
+        elif self.stages.tile.objective == "latency":
+            return found.total - found.lead
+        if self.stages.tile.objective == "latency":
+            return max(found.matrix, found.vector)
+        return self.search.score(found)
+
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         """What groups have in common that cost the same, and the tensors that it numbers."""
         return self.search.outlines.numbered(group)

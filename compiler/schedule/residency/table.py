@@ -137,6 +137,10 @@ class Prices(Protocol):
     def lower_bound(self, group: Group) -> float:
         """At most the price, and cheap."""
 
+    def least_added(self, group: Group) -> float:
+        """At most what a group adds to whatever is before it, and cheap: nothing that it computes
+        is done before the constants are there that it begins with."""
+
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         """What groups have in common that cost the same, and the tensors that it numbers."""
 
@@ -239,6 +243,9 @@ class OptimisticPrices:
 
     def lower_bound(self, group: Group) -> float:
         return self.real.lower_bound(self.hoped(group))
+
+    def least_added(self, group: Group) -> float:
+        return self.real.least_added(self.hoped(group))
 
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         return self.real.outline(self.hoped(group))
@@ -378,17 +385,12 @@ class ResidencyTable:
         is before them, if that is below `limit`."""
         first, last = min(around), min(max(around) + 1, len(self.parts) - 1)
         parts = [changed.get(n, self.parts[n]) for n in range(first, last + 1)]
-        # Of a part that stays as it is the price is known.
-        known = (self._least(n) if n not in changed else 0.0 for n in range(last, first, -1))
-        behind = [*accumulate(known, initial=0.0)][::-1] if changed else repeat(0.0)
+        least = ((1 - ROUNDING) * self._least(part) for part in parts[:0:-1])
+        behind = [*accumulate(least, initial=0.0)][::-1] if changed else repeat(0.0)
         return added(parts, self.prices, self._rest(first - 1), limit, behind)
 
-    def _least(self, position: int) -> float:
-        """What a part adds at least to whatever is before it, but for roundings."""
-        part = self.parts[position]
-        if not isinstance(part, Group) or math.isinf(price := self.prices.price(part)):
-            return 0.0
-        return price - self.prices.overlap_ends(part)[0] - ROUNDING * abs(price)
+    def _least(self, part: Part) -> float:
+        return self.prices.least_added(part) if isinstance(part, Group) else 0.0
 
     def _rest(self, position: int) -> float:
         """Cycles at the end of a part in which the one behind it may begin."""
