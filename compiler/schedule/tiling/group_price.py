@@ -234,13 +234,13 @@ class GroupPricer:
         if not loops:
             return floor.total
         busiest = self.busiest(parts, loops)
-        ends = self._first_load(busiest, len(parts)) + self._last_store(busiest, len(parts))
+        ends = self._first_load(busiest, len(parts)) + self.last_store(busiest, len(parts))
         return max(floor.total, floor.matrix + ends)
 
     def _first_load(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what the first layer waits for before any product runs."""
         first, group = walked.moment(0), self.group
-        if first.work[0] is None or not self._runs_on_array(0):
+        if first.work[0] is None or not self.runs_on_array(0):
             return 0.0
         sizes = {n: first.holds[n].sizes for n in group.layers[0].inputs if n in first.holds}
         loads = (
@@ -250,18 +250,18 @@ class GroupPricer:
         )
         return max(loads, default=0.0)
 
-    def _last_store(self, walked: TileTrace, cores: int) -> float:
+    def last_store(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what is stored after the last layer, a product, has made it."""
         last, name = walked.moment(-1), self.group.layers[-1].result.name
         if name not in last.out or last.work[-1] is None or name in self.group.residents:
             return 0.0
-        if name not in last.holds or not self._runs_on_array(self.count - 1):
+        if name not in last.holds or not self.runs_on_array(self.count - 1):
             return 0.0
         sizes = tuple([size for _, size in last.out[name]])
         way = self.transfer(name, sizes, last.holds[name].sizes, cores, store=True)
         return float(way.cycles)
 
-    def _runs_on_array(self, position: int) -> bool:
+    def runs_on_array(self, position: int) -> bool:
         return self.group.layers[position].binding.engine == "matrix"
 
     def traces(self, parts: Parts, loops: Loops) -> tuple[TileTrace, ...]:
@@ -436,34 +436,41 @@ class _Candidate:
                 shares.append(share)
             if self._fits_ahead(shares, rooms):
                 found.setdefault(tuple(shares), spared)
-                if looped and (least := self._least(shares)) >= self.limit:
+                if looped and (least := self._least(shares, staying)) >= self.limit:
                     raise Dearer(least)
         made = (self._with_shares(*each, staying, rooms) for each in found.items())
         return min(made, key=self.pricer.visible, default=None)
 
-    def _least(self, shares: Sequence[TilePrices]) -> float:
-        """At most the cycles of the estimate: its engines and memories without smaller tiles, and
-        without constants that stay."""
+    def _least(self, shares: Sequence[TilePrices], staying: Sequence[bool]) -> float:
+        """At most the cycles of the estimate: its engines and memories without smaller tiles; an
+        array waits for the first load, and the last store for it."""
         if math.isinf(self.limit):
             return 0.0
-        pricer, group, walked, cores = self.pricer, self.pricer.group, self.walked, self.cores.count
-        total = Total(tuple(layer.binding.array for layer in group.layers))
+        pricer, walked, cores = self.pricer, self.walked, self.cores.count
+        total = Total(tuple(layer.binding.array for layer in pricer.group.layers))
         runs = [(run.first, run.count * walked.repeats) for run in walked.alike]
         for position, (share, sizes) in enumerate(zip(shares, self.sizes, strict=True)):
             own = walked.work[position].sizes
-            times = sum(count for first, count in runs if own[first] == sizes)
-            total.add_share(position, share, times)
+            total.add_share(position, share, sum(n for first, n in runs if own[first] == sizes))
         far = {"dram": total.bytes, "flash": total.flash}
         for first, count in runs:
             loads, stores = pricer.flows(walked, first, cores)
             total.load += count * sum(float(each.cycles) for each in loads.values())
             total.store += count * sum(float(each.cycles) for each in stores.values())
             for name, moved in (*loads.items(), *stores.items()):
-                if name not in group.shared:
-                    far[group.home(name, pricer.arch)] += count * float(moved.bytes)
+                if name not in pricer.group.shared:
+                    home = pricer.group.home(name, pricer.arch)
+                    far[home] += count * float(moved.bytes)
         rates = pricer.arch.far_rates.items()
         memory = max(total.load, total.store, *(cores * far[name] / rate for name, rate in rates))
-        return max(memory, total.matrix, total.vector)
+        alone = 0.0
+        if len(total.by_array) == 1 and walked.work[0].boxes[0] and pricer.runs_on_array(0):
+            begin = sum(float(e.cycles) for e in pricer.flows(walked, 0, cores)[0].values())
+            begin += self._arriving(0, stays=staying[0])[0] or shares[0].load / max(
+                1.0, shares[0].arrivals
+            )
+            alone = walked.repeats * (begin + pricer.last_store(walked, cores))
+        return max(memory, total.matrix + alone, total.vector)
 
     def _fits_ahead(self, shares: Sequence[TilePrices], rooms: Sequence[float]) -> bool:
         """Whether the buffers of layers that are ahead fit beside those of every other layer."""
