@@ -203,14 +203,12 @@ class GroupCosts:
 
     def least_added(self, group: Group) -> float:
         """At most what a group adds to whatever is before it: see `Prices`."""
-        outline = self.search.outlines.of(group)
-        if (found := self._best.get(outline)) is None:
-            found = self.search.bounds.least(group, self.search.cores)
-        elif self.stages.tile.objective == "latency":
+        latency, search = self.stages.tile.objective == "latency", self.search
+        found = self._best.get(search.outlines.of(group)) if latency else None
+        if found is not None:
             return found.total - found.lead
-        if self.stages.tile.objective == "latency":
-            return max(found.matrix, found.vector)
-        return self.search.score(found)
+        least = search.bounds.least(group, search.cores)
+        return max(least.matrix, least.vector) if latency else search.score(least)
 
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         """What groups have in common that cost the same, and the tensors that it numbers."""

@@ -385,12 +385,11 @@ class ResidencyTable:
         is before them, if that is below `limit`."""
         first, last = min(around), min(max(around) + 1, len(self.parts) - 1)
         parts = [changed.get(n, self.parts[n]) for n in range(first, last + 1)]
-        least = ((1 - ROUNDING) * self._least(part) for part in parts[:0:-1])
-        behind = [*accumulate(least, initial=0.0)][::-1] if changed else repeat(0.0)
+        ask = self.prices.least_added
+        least = (ask(part) if isinstance(part, Group) else 0.0 for part in parts[:0:-1])
+        rounded = (cycles - ROUNDING * abs(cycles) for cycles in least)
+        behind = [*accumulate(rounded, initial=0.0)][::-1] if changed else repeat(0.0)
         return added(parts, self.prices, self._rest(first - 1), limit, behind)
-
-    def _least(self, part: Part) -> float:
-        return self.prices.least_added(part) if isinstance(part, Group) else 0.0
 
     def _rest(self, position: int) -> float:
         """Cycles at the end of a part in which the one behind it may begin."""

@@ -37,7 +37,7 @@ from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.bounds import LowerBounds
 from compiler.schedule.tiling.candidates import cheapest, choices
 from compiler.schedule.tiling.elementwise_tiling import free_dims, priced_slabs, together
-from compiler.schedule.tiling.group_price import Dearer, GroupPricer, Loops, Parts, Terms
+from compiler.schedule.tiling.group_price import GroupPricer, Loops, Parts, Terms
 from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
 from compiler.schedule.tiling.layer_price import prices_of
 from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge_of
@@ -147,9 +147,8 @@ class GroupSearch:
         """Fronts of layers on cores that are alike."""
         self.ways: dict[Hashable, list[Way]] = {}
         """Of layers that are alike, by what lies in shared memory, by breadth, and by split."""
-        self.prices: dict[Hashable, list[Schedule] | float] = {}
-        """Of groups that are alike, by parts and loops: none where they do not fit; or cycles at
-        most, where these were not below a limit."""
+        self.prices: dict[Hashable, list[Schedule]] = {}
+        """Of groups that are alike, by parts and loops: none where they do not fit."""
 
     @property
     def asks(self) -> Hashable:
@@ -408,12 +407,9 @@ class GroupSearch:
                         # What may be too large counts as a try once something has fitted.
                         tried, worse = tried + (tried > 0), worse + (tried > 0)
                         continue
-                made = self._priced(pricer, parts, loops, limit)
+                made = self._priced(pricer, parts, loops)
             except (Unwalkable, Unholdable):
                 return
-            except Dearer as why:
-                tried, worse = tried + 1, worse + (why.args[0] >= best)
-                continue
             if not made:
                 continue
             tried += 1
@@ -422,32 +418,15 @@ class GroupSearch:
             best = min(best, score)
             yield from made
 
-    def _priced(
-        self, pricer: GroupPricer, parts: Parts, loops: Loops, limit: float | None
-    ) -> list[Schedule]:
-        """Schedules of one split and one set of loops; raises Dearer where cycles are compared and
-        these are surely not below `limit`."""
+    def _priced(self, pricer: GroupPricer, parts: Parts, loops: Loops) -> list[Schedule]:
         key = self.outlines.of(pricer.group), parts, loops
-        found = self.prices.get(key)
-        objective = self.tiles.objective
-        most = math.inf if limit is None or objective != "latency" else limit
-        if isinstance(found, float) and found >= most:
-            raise Dearer(found)
-        if not isinstance(found, list):
-            ways = (False, True) if objective == "memory" else (False,)
-            try:
-                made = [pricer.price(parts, loops, frugal=way, limit=most) for way in ways]
-            except Dearer as why:
-                self._keep(key, why.args[0])
-                raise
-            found = [schedule for schedule in made if schedule is not None]
-            self._keep(key, found)
-        return found
-
-    def _keep(self, key: Hashable, priced: list[Schedule] | float) -> None:
-        if len(self.prices) >= PRICED:
-            del self.prices[next(iter(self.prices))]
-        self.prices[key] = priced
+        if key not in self.prices:
+            ways = (False, True) if self.tiles.objective == "memory" else (False,)
+            made = [pricer.price(parts, loops, frugal=frugal) for frugal in ways]
+            if len(self.prices) >= PRICED:
+                del self.prices[next(iter(self.prices))]
+            self.prices[key] = [schedule for schedule in made if schedule is not None]
+        return self.prices[key]
 
 
 def _total(terms: Terms) -> int:

@@ -43,14 +43,8 @@ Loops = tuple[OuterLoop, ...]
 """Around the tiles of a part."""
 Terms = tuple[tuple[str, int], ...]
 """What takes memory, and its bytes."""
-Flows = tuple[Mapping[str, Transfer], Mapping[str, Transfer]]
-"""By tensor, what a tile loads and what it stores."""
 Spared = tuple[float, ...]
 """Bytes with which a layer makes do if it can, for the sake of its neighbours."""
-
-
-class Dearer(Exception):
-    """Prices of a candidate that are not below the limit; its argument is at most the cycles."""
 
 
 @dataclass
@@ -80,8 +74,6 @@ class GroupPricer:
         self.count = len(self.group.layers)
         self.arrivals: dict[object, tuple[float, float]] = {}
         self._traces: dict[tuple[Parts, Loops], tuple[TileTrace, ...]] = {}
-        self._flows: dict[tuple[int, int], Flows] = {}
-        """Loads and stores by the identity of a trace and by tile."""
         self.room = {
             role: float(self.group.room(role, memory.size))
             for role, memory in self.arch.memories.on_chip().items()
@@ -125,13 +117,10 @@ class GroupPricer:
             self.transfers[key] = way.box(tensor, sizes, order, room)
         return self.transfers[key]
 
-    def price(
-        self, parts: Parts, loops: Loops, *, frugal: bool = False, limit: float = math.inf,
-    ) -> Schedule | None:  # fmt: skip
+    def price(self, parts: Parts, loops: Loops, *, frugal: bool = False) -> Schedule | None:
         """The schedule with its estimate; None where it does not fit. `frugal`: in as little memory
-        as the loops allow, without constants that stay. Raises Dearer where tiles fit whose engines
-        and memories have work for more than `limit` cycles: when they have it is not asked then."""
-        candidate = _Candidate(self, self._uncut(parts, loops), frugal, limit=limit)
+        as the loops allow, without constants that stay."""
+        candidate = _Candidate(self, self._uncut(parts, loops), frugal)
         if any(size < 0 for room in candidate.left for size in room.values()):
             return None
         most = candidate.staying() if not frugal and (loops or self.whole) else None
@@ -208,39 +197,19 @@ class GroupPricer:
         busiest = self.busiest(parts, loops)
         return bounds.in_tiles(self.group, busiest, len(parts), self.again(parts, loops))
 
-    def flows(self, walked: TileTrace, number: int, cores: int) -> Flows:
-        """Loads and stores of what the group holds in tile `number` of a trace; it loads what is
-        not there from the tile before."""
-        if (id(walked), number) not in self._flows:
-            group, moment = self.group, walked.moment(number)
-            there = walked.moment(number - 1).holds if number else {}
-            loads, stores = dict[str, Transfer](), dict[str, Transfer]()
-            for name, hold in moment.holds.items():
-                if name in group.residents:
-                    continue
-                if name not in group.producer_positions and there.get(name) != hold:
-                    size = hold.sizes
-                    loads[name] = self.transfer(name, size, size, cores, store=False)
-            for name, box in moment.out.items():
-                if name in moment.holds and name not in group.residents:
-                    size, room = tuple([size for _, size in box]), moment.holds[name].sizes
-                    stores[name] = self.transfer(name, size, room, cores, store=True)
-            self._flows[id(walked), number] = loads, stores
-        return self._flows[id(walked), number]
-
     def edged(self, parts: Parts, loops: Loops, floor: Estimate) -> float:
         """At most the cycles of `price`, whose `floor` is given: the array rests during the first
         load and the last store. Those of smaller tiles are shorter."""
         if not loops:
             return floor.total
         busiest = self.busiest(parts, loops)
-        ends = self._first_load(busiest, len(parts)) + self.last_store(busiest, len(parts))
+        ends = self._first_load(busiest, len(parts)) + self._last_store(busiest, len(parts))
         return max(floor.total, floor.matrix + ends)
 
     def _first_load(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what the first layer waits for before any product runs."""
         first, group = walked.moment(0), self.group
-        if first.work[0] is None or not self.runs_on_array(0):
+        if first.work[0] is None or not self._runs_on_array(0):
             return 0.0
         sizes = {n: first.holds[n].sizes for n in group.layers[0].inputs if n in first.holds}
         loads = (
@@ -250,18 +219,18 @@ class GroupPricer:
         )
         return max(loads, default=0.0)
 
-    def last_store(self, walked: TileTrace, cores: int) -> float:
+    def _last_store(self, walked: TileTrace, cores: int) -> float:
         """Cycles of what is stored after the last layer, a product, has made it."""
         last, name = walked.moment(-1), self.group.layers[-1].result.name
         if name not in last.out or last.work[-1] is None or name in self.group.residents:
             return 0.0
-        if name not in last.holds or not self.runs_on_array(self.count - 1):
+        if name not in last.holds or not self._runs_on_array(self.count - 1):
             return 0.0
         sizes = tuple([size for _, size in last.out[name]])
         way = self.transfer(name, sizes, last.holds[name].sizes, cores, store=True)
         return float(way.cycles)
 
-    def runs_on_array(self, position: int) -> bool:
+    def _runs_on_array(self, position: int) -> bool:
         return self.group.layers[position].binding.engine == "matrix"
 
     def traces(self, parts: Parts, loops: Loops) -> tuple[TileTrace, ...]:
@@ -303,8 +272,6 @@ class _Candidate:
     """Shares that take as little memory as they can."""
     fixed: bool = False
     """Shares with the loops that the layers of the schedule have already."""
-    limit: float = math.inf
-    """Cycles from which on it is not looked at, where tiles have loops around them."""
     fronts: dict[tuple[int, Sizes, bool], ParetoFront] = field(default_factory=dict)
     """Shares by layer, sizes of its result, and whether its constants stay."""
 
@@ -436,41 +403,8 @@ class _Candidate:
                 shares.append(share)
             if self._fits_ahead(shares, rooms):
                 found.setdefault(tuple(shares), spared)
-                if looped and (least := self._least(shares, staying)) >= self.limit:
-                    raise Dearer(least)
         made = (self._with_shares(*each, staying, rooms) for each in found.items())
         return min(made, key=self.pricer.visible, default=None)
-
-    def _least(self, shares: Sequence[TilePrices], staying: Sequence[bool]) -> float:
-        """At most the cycles of the estimate: its engines and memories without smaller tiles; an
-        array waits for the first load, and the last store for it."""
-        if math.isinf(self.limit):
-            return 0.0
-        pricer, walked, cores = self.pricer, self.walked, self.cores.count
-        total = Total(tuple(layer.binding.array for layer in pricer.group.layers))
-        runs = [(run.first, run.count * walked.repeats) for run in walked.alike]
-        for position, (share, sizes) in enumerate(zip(shares, self.sizes, strict=True)):
-            own = walked.work[position].sizes
-            total.add_share(position, share, sum(n for first, n in runs if own[first] == sizes))
-        far = {"dram": total.bytes, "flash": total.flash}
-        for first, count in runs:
-            loads, stores = pricer.flows(walked, first, cores)
-            total.load += count * sum(float(each.cycles) for each in loads.values())
-            total.store += count * sum(float(each.cycles) for each in stores.values())
-            for name, moved in (*loads.items(), *stores.items()):
-                if name not in pricer.group.shared:
-                    home = pricer.group.home(name, pricer.arch)
-                    far[home] += count * float(moved.bytes)
-        rates = pricer.arch.far_rates.items()
-        memory = max(total.load, total.store, *(cores * far[name] / rate for name, rate in rates))
-        alone = 0.0
-        if len(total.by_array) == 1 and walked.work[0].boxes[0] and pricer.runs_on_array(0):
-            begin = sum(float(e.cycles) for e in pricer.flows(walked, 0, cores)[0].values())
-            begin += self._arriving(0, stays=staying[0])[0] or shares[0].load / max(
-                1.0, shares[0].arrivals
-            )
-            alone = walked.repeats * (begin + pricer.last_store(walked, cores))
-        return max(memory, total.matrix + alone, total.vector)
 
     def _fits_ahead(self, shares: Sequence[TilePrices], rooms: Sequence[float]) -> bool:
         """Whether the buffers of layers that are ahead fit beside those of every other layer."""
@@ -674,8 +608,19 @@ class _Candidate:
         arriving: Mapping[int, float],
     ) -> TileWork:  # fmt: skip
         """What one tile does; it loads what is not there from the tile before."""
-        group, walked = self.pricer.group, self.walked
-        loads, stores = self.pricer.flows(walked, run.first, self.cores.count)
+        group, walked, cores = self.pricer.group, self.walked, self.cores.count
+        there = walked.moment(run.first - 1).holds if run.first else {}
+        loads, stores = dict[str, Transfer](), dict[str, Transfer]()
+        for name, hold in moment.holds.items():
+            if name in group.residents:
+                continue
+            if name not in group.producer_positions and there.get(name) != hold:
+                size = hold.sizes
+                loads[name] = self.pricer.transfer(name, size, size, cores, store=False)
+        for name, box in moment.out.items():
+            if name in moment.holds and name not in group.residents:
+                size, room = tuple([size for _, size in box]), moment.holds[name].sizes
+                stores[name] = self.pricer.transfer(name, size, room, cores, store=True)
         moves = dict[int, float]()
         for name, handed in walked.handed[run.first].items():
             reader = group.internal_readers[name][-1]

@@ -63,20 +63,15 @@ class Total:
         self.store += times * sum(work.stores.values())
         self.bytes += times * work.bytes
         self.flash += times * work.flash
-        for position, share in enumerate(work.shares):
+        for array, share in zip(self.arrays, work.shares, strict=True):
             if share is not None:
-                self.add_share(position, share, times)
-
-    def add_share(self, position: int, share: TilePrices, times: int) -> None:
-        """`times` shares of a layer alone."""
-        array = self.arrays[position]
-        taken = self.by_array.get(array, 0.0)
-        self.by_array[array] = taken + times * (share.matrix - share.gap)
-        self.vector += times * share.vector
-        self.load += times * share.load
-        self.store += times * share.store
-        self.bytes += times * share.bytes
-        self.flash += times * share.flash
+                taken = self.by_array.get(array, 0.0)
+                self.by_array[array] = taken + times * (share.matrix - share.gap)
+                self.vector += times * share.vector
+                self.load += times * share.load
+                self.store += times * share.store
+                self.bytes += times * share.bytes
+                self.flash += times * share.flash
 
 
 @dataclass
