@@ -344,8 +344,8 @@ class ResidencyTable:
 
     def saves(self, place: Placement) -> float:
         """Cycles that the groups changed by `place` are expected to take less."""
-        before, behind = (self._added_cycles(changed, place[1]) for changed in ({}, place[1]))
-        return before - behind if behind < before else 0.0
+        before = self._added_cycles({}, place[1])
+        return max(0.0, before - self._added_cycles(place[1], place[1], before))
 
     def around(self, candidate: ResidencyCandidate, tensors: Collection[str]) -> Hashable:
         """What decides where a candidate that lies in `tensors` is best: the parts from the one
