@@ -201,6 +201,15 @@ class GroupCosts:
         """At most the price of a group: no schedule does less work, or moves fewer bytes."""
         return self.search.score(self.search.bounds.least(group, self.search.cores))
 
+    def least_added(self, group: Group) -> float:
+        """At most what a group adds to whatever is before it: see `Prices`."""
+        latency, search = self.stages.tile.objective == "latency", self.search
+        found = self._best.get(search.outlines.of(group)) if latency else None
+        if found is not None:
+            return found.total - found.lead
+        least = search.bounds.least(group, search.cores)
+        return max(least.matrix, least.vector) if latency else search.score(least)
+
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         """What groups have in common that cost the same, and the tensors that it numbers."""
         return self.search.outlines.numbered(group)

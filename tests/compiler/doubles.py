@@ -123,6 +123,9 @@ class _WithoutOverlap:
         del limit
         return self.price(group)  # type: ignore[attr-defined, no-any-return]
 
+    def least_added(self, group: Group) -> float:
+        return self.price(group)  # type: ignore[attr-defined, no-any-return]
+
     def overlap_ends(self, group: Group) -> tuple[float, float]:
         del group
         return 0.0, 0.0

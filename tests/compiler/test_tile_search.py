@@ -504,7 +504,10 @@ class _Floored(GroupSearch):
         floor = pricer.floor(parts, loops, self.bounds)
         edged = pricer.edged(parts, loops, floor)
         for schedule in made:
-            assert edged <= schedule.estimate.total * ROUNDED, (floor, schedule.estimate, loops)
+            most = schedule.estimate.total * ROUNDED
+            assert edged <= most, (floor, schedule.estimate, loops)
+            least, lead = self.bounds.least(pricer.group, self.cores), schedule.estimate.lead
+            assert max(least.matrix, least.vector) + lead <= most
         return made
 
 

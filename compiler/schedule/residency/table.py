@@ -137,6 +137,10 @@ class Prices(Protocol):
     def lower_bound(self, group: Group) -> float:
         """At most the price, and cheap."""
 
+    def least_added(self, group: Group) -> float:
+        """At most what a group adds to whatever is before it, and cheap: nothing that it computes
+        is done before the constants are there that it begins with."""
+
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         """What groups have in common that cost the same, and the tensors that it numbers."""
 
@@ -240,6 +244,9 @@ class OptimisticPrices:
     def lower_bound(self, group: Group) -> float:
         return self.real.lower_bound(self.hoped(group))
 
+    def least_added(self, group: Group) -> float:
+        return self.real.least_added(self.hoped(group))
+
     def outline(self, group: Group) -> tuple[Hashable, Sequence[str]]:
         return self.real.outline(self.hoped(group))
 
@@ -337,8 +344,8 @@ class ResidencyTable:
 
     def saves(self, place: Placement) -> float:
         """Cycles that the groups changed by `place` are expected to take less."""
-        before, behind = (self._added_cycles(changed, place[1]) for changed in ({}, place[1]))
-        return before - behind if behind < before else 0.0
+        before = self._added_cycles({}, place[1])
+        return max(0.0, before - self._added_cycles(place[1], place[1], before))
 
     def around(self, candidate: ResidencyCandidate, tensors: Collection[str]) -> Hashable:
         """What decides where a candidate that lies in `tensors` is best: the parts from the one
@@ -378,17 +385,11 @@ class ResidencyTable:
         is before them, if that is below `limit`."""
         first, last = min(around), min(max(around) + 1, len(self.parts) - 1)
         parts = [changed.get(n, self.parts[n]) for n in range(first, last + 1)]
-        # Of a part that stays as it is the price is known.
-        known = (self._least(n) if n not in changed else 0.0 for n in range(last, first, -1))
-        behind = [*accumulate(known, initial=0.0)][::-1] if changed else repeat(0.0)
+        ask = self.prices.least_added
+        least = (ask(part) if isinstance(part, Group) else 0.0 for part in parts[:0:-1])
+        rounded = (cycles - ROUNDING * abs(cycles) for cycles in least)
+        behind = [*accumulate(rounded, initial=0.0)][::-1] if changed else repeat(0.0)
         return added(parts, self.prices, self._rest(first - 1), limit, behind)
-
-    def _least(self, position: int) -> float:
-        """What a part adds at least to whatever is before it, but for roundings."""
-        part = self.parts[position]
-        if not isinstance(part, Group) or math.isinf(price := self.prices.price(part)):
-            return 0.0
-        return price - self.prices.overlap_ends(part)[0] - ROUNDING * abs(price)
 
     def _rest(self, position: int) -> float:
         """Cycles at the end of a part in which the one behind it may begin."""
