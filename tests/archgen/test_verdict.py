@@ -115,8 +115,11 @@ def judged(folder: Path, dtype: str, nests: int = 1, tools: Toolchain = STANDARD
 
 
 def changing(change: Callable[[Program], Program]) -> Toolchain:
+    """Constants are read where they lie: no load reads a copy of several."""
+
     def compiled(request: Request) -> Compiled:
-        made = STANDARD.compile(request)
+        way = replace(request.scheduling, passes=(("split.enabled", False),))
+        made = STANDARD.compile(replace(request, scheduling=way))
         return replace(made, program=change(made.program), trace=None)
 
     return replace(STANDARD, compile=compiled)
