@@ -205,6 +205,8 @@ def _constants_in_use(
     over: dict[int, list[_Stretch]] = {}
     for constant in line.program.constants:
         start, end = constant.address, constant.address + constant.data.nbytes
+        if start == end:
+            continue
         touched = (lowest < end) & (highest > start) & (memories == constant.memory)
         rows = [
             (each.bounds[0], each.bounds[1], time)

@@ -240,7 +240,7 @@ def test_what_is_read_of_a_constant_is_given_back(monkeypatch: pytest.MonkeyPatc
     memories = {"dram": {"size": "1 MiB", "bandwidth": "16 B/cycle"}, "local": {"size": "8 KiB"}}
     arch = machine(memories=memories | {"accumulators": {"size": "1 KiB"}})
     made = program(
-        tuple(items), constants=(Constant("w", 0, numbers),),
+        tuple(items), constants=(Constant("w", 0, numbers), Constant("none", size, numbers[:0])),
         origins=tuple(Origin(name, group, "Add") for group, name in enumerate("abc")),
     )  # fmt: skip
     raw = at("local", 0, (size,), "uint8")
