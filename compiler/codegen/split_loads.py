@@ -544,6 +544,11 @@ def _on_engines_alike(nodes: Sequence[Node], prices: EngineCycles) -> list[Node]
         alike[name] = arch.copy_engines_like(name)[:several]
     if all(names[1:] == [] for names in alike.values()):
         return list(nodes)
+    kept = {
+        (leaf.engine, use.buffer)
+        for node in nodes for leaf in node.leaves for use in leaf.uses
+        if leaf.items and _bound_to_engine(leaf)
+    }  # fmt: skip
     moved = dict.fromkeys(arch.copy_, 0.0)
     chosen: dict[tuple[str, str], str] = {}
 
@@ -554,18 +559,22 @@ def _on_engines_alike(nodes: Sequence[Node], prices: EngineCycles) -> list[Node]
                 for each in node.segments
             ]
             return replace(node, segments=tuple(segments))
-        # Whoever waits for other steps or cores does it in the order of its own engine.
-        bound = node.reads or node.writes or node.staged or node.team or node.waited
-        if node.engine not in alike or bound or not node.uses or not _only_loads([node], far=True):
+        buffers = {(node.engine, use.buffer) for use in node.uses}
+        if node.engine not in alike or len(buffers) != 1 or buffers & kept:
             return node
         ways = {name: _on_engine(node, name) for name in alike[node.engine]}
         ends = {name: moved[name] + times * prices.moving(way) for name, way in ways.items()}
-        buffer = node.engine, node.uses[0].buffer
-        name = chosen.setdefault(buffer, min(ends, key=ends.__getitem__))
+        name = chosen.setdefault(buffers.pop(), min(ends, key=ends.__getitem__))
         moved[name] = ends[name]
         return ways[name]
 
     return [put(node, 1) for node in nodes]
+
+
+def _bound_to_engine(leaf: EngineStep) -> bool:
+    """Whether it waits for other steps or cores, which it does in the order of its own engine."""
+    waits = leaf.reads or leaf.writes or leaf.team or leaf.waited
+    return bool(waits) or not _only_loads([leaf], far=True)
 
 
 def _on_engine(leaf: EngineStep, name: str) -> EngineStep:
