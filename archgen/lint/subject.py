@@ -246,13 +246,15 @@ class LintedMachine:
 
     @property
     def copy_routes(self) -> dict[str, list[str]]:
-        """Copy engine -> the one that programs use on each of its ways from one end to another."""
+        """Copy engine -> those that programs use on its ways from one end to another."""
+        arch = self.arch
         return {
             name: [
-                str(self.arch.copy_engine(source, target))
+                used
                 for source in engine.from_ for target in engine.to
+                for used in arch.copy_engines_like(str(arch.copy_engine(source, target)))
             ]
-            for name, engine in self.arch.copy_.items()
+            for name, engine in arch.copy_.items()
         }  # fmt: skip
 
     @property

@@ -31,8 +31,9 @@ from compiler.codegen.nodes import (
     Use,
     instructions,
     touched,
+    with_fields,
 )
-from compiler.cost.overlap import startup_bytes, sustained_rate
+from compiler.cost.overlap import copy_rate, startup_bytes, sustained_rate
 from compiler.passes import Omittable, within
 from compiler.schedule.residency.buffer import GRAIN
 from compiler.tensor_ir.nest import Array
@@ -55,9 +56,11 @@ class SplitLoads(Omittable):
     after:
         load w[:half] behind layer 3; load w[half:], b behind layer 7
 
-    In loops, half of the cores load from memories on chip first, so that they take turns at DRAM.
-    Loads that would end in time go ahead of a wait for what another step stores, and for the place
-    of a tile: a loop is left by all of its slots at once, its turns one by one (`turns`).
+    Copy engines that do the same share the buffers that constants fill, as many of them as DRAM
+    keeps busy. In loops, half of the cores load from memories on chip first, so that they take
+    turns at DRAM. Loads that would end in time go ahead of a wait for what another step stores, and
+    for the place of a tile: a loop is left by all of its slots at once, its turns one by one
+    (`turns`).
     """
 
     least: Annotated[int, within(1)] = 16
@@ -78,6 +81,7 @@ class SplitLoads(Omittable):
         prices = EngineCycles(arch, sum(map(bool, cores)), estimated)
         apart = [_turns_apart(nodes, prices, self.turns) for nodes in cores]
         apart = [join_small_loads(nodes, arch, bundles or Bundles((), 0)) for nodes in apart]
+        apart = [_on_engines_alike(nodes, prices) for nodes in apart]
         found = [self._of_core(nodes, prices) for nodes in apart]
         if steps is not None:
             found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
@@ -528,6 +532,55 @@ def _joins(
         return False
     between = (n for n in range(ahead[0] + 1, number) if n not in ahead)
     return not touched(map(nodes.__getitem__, between), use)
+
+
+def _on_engines_alike(nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
+    """`nodes` with loads of constants on as many of the copy engines that can do them as the memory
+    of constants keeps busy, those of a buffer on the one that would be done with it first."""
+    arch, alike = prices.arch, dict[str, list[str]]()
+    for name, engine in arch.copy_.items():
+        rate = prices.cores * copy_rate(arch, engine, arch.constants)
+        several = math.ceil(arch.far_rates[arch.constants] / rate) if rate else 1
+        alike[name] = arch.copy_engines_like(name)[:several]
+    if all(names[1:] == [] for names in alike.values()):
+        return list(nodes)
+    kept = {
+        (leaf.engine, use.buffer)
+        for node in nodes for leaf in node.leaves for use in leaf.uses
+        if leaf.items and _bound_to_engine(leaf)
+    }  # fmt: skip
+    moved = dict.fromkeys(arch.copy_, 0.0)
+    chosen: dict[tuple[str, str], str] = {}
+
+    def put(node: Node, times: int) -> Node:
+        if isinstance(node, SegmentedLoop):
+            segments = [
+                replace(each, body=tuple(put(inner, times * each.count) for inner in each.body))
+                for each in node.segments
+            ]
+            return replace(node, segments=tuple(segments))
+        buffers = {(node.engine, use.buffer) for use in node.uses}
+        if node.engine not in alike or len(buffers) != 1 or buffers & kept:
+            return node
+        ways = {name: _on_engine(node, name) for name in alike[node.engine]}
+        ends = {name: moved[name] + times * prices.moving(way) for name, way in ways.items()}
+        name = chosen.setdefault(buffers.pop(), min(ends, key=ends.__getitem__))
+        moved[name] = ends[name]
+        return ways[name]
+
+    return [put(node, 1) for node in nodes]
+
+
+def _bound_to_engine(leaf: EngineStep) -> bool:
+    """Whether it waits for other steps or cores, which it does in the order of its own engine."""
+    waits = leaf.reads or leaf.writes or leaf.team or leaf.waited
+    return bool(waits) or not _only_loads([leaf], far=True)
+
+
+def _on_engine(leaf: EngineStep, name: str) -> EngineStep:
+    if leaf.engine == name:
+        return leaf
+    return replace(leaf, engine=name, items=with_fields(leaf.items, engine=name))
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:

@@ -358,6 +358,9 @@ class CopyEngine(FrozenModel):
     """Reaches the local memory of other cores."""
 
 
+_COPY_TIMES = {"bandwidth", "startup", "outstanding", "request", "per_request", "minimum"}
+
+
 class Link(FrozenModel):
     """A bus or network that copies between two sets of memories cross."""
 
@@ -671,6 +674,12 @@ class Arch(FrozenModel):
         if not able[1:]:
             return able[0] if able else None
         return max(able, key=lambda name: self.copy_[name].bandwidth.at(self.clock))
+
+    def copy_engines_like(self, name: str) -> list[str]:
+        """Copy engines that do what one does, itself among them, in whatever time."""
+        abilities = [each for each in CopyEngine.model_fields if each not in _COPY_TIMES]
+        able = {n: [getattr(e, each) for each in abilities] for n, e in self.copy_.items()}
+        return [other for other, can in able.items() if can == able[name]]
 
     def engines(self) -> tuple[str, ...]:
         """Engine names of one core, in the order in which reports list them."""

@@ -27,10 +27,11 @@ from compiler.cost.multicast import EARLY
 from compiler.options import Stages
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule.fusion.partition import Unfused
-from simmodel.arch.record import Arch
-from simmodel.arch.units import Delay
+from simmodel.arch.record import Arch, CopyEngine
+from simmodel.arch.units import Bandwidth, Delay
 from simmodel.execute import execute
 from simmodel.isa import Await, Copy, Instruction, Item, Loop, Sync, Unary
+from simmodel.isa.base import instructions
 from simmodel.isa.region import Address, Operand, Ring, contiguous
 from simmodel.machine.run import simulate
 from simmodel.program.assembly import print_item
@@ -426,6 +427,30 @@ def test_small_constants_of_several_steps_come_with_one_load() -> None:
         counts.append((sources.count(bundle.address), sum(each < ends for each in sources)))
     assert counts == [(1, 6)] * 2
     assert not findings(program, arch)
+
+
+def test_copy_engines_that_do_the_same_share_loads_of_constants() -> None:
+    """HBM gives each core 293 B a cycle and an engine takes 166, so two load at once; not one that
+    lacks something, nor one beside an engine that takes all."""
+    net, base = Net(quantized=False), load_arch("neuroncore-v2-like")
+    model, own = prepared(net.model(NETWORKS["attention"](net)), "net"), base.copy_["load"]
+
+    def made(second: CopyEngine | None, **own_fields: Any) -> tuple[int, int]:
+        """Loads on the second engine, and cycles."""
+        engines = base.copy_ | {"load": own.model_copy(update=own_fields)}
+        engines |= {"second": second} if second else {}
+        arch = base.model_copy(update={"copy_": engines})
+        program = compile_model(model, arch, CompileOptions(dtype="bf16")).program
+        assert not findings(program, arch)
+        done = (item for core in program.cores for item, _ in instructions(core))
+        loads = sum(item.engine == "second" for item in done)
+        return loads, simulate(program, arch).cycles
+
+    _, alone = made(None)
+    loads, cycles = made(own)
+    assert (loads, cycles < 0.85 * alone) == (6, True)
+    assert made(own.model_copy(update={"pad": not own.pad})) == (0, alone)
+    assert made(own, bandwidth=Bandwidth(400, per_cycle=True))[0] == 0
 
 
 def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
