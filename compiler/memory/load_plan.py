@@ -24,7 +24,7 @@ from compiler.errors import DoesNotFit
 from compiler.geometry.tile_trace import Unwalkable
 from compiler.memory.on_chip import PlaceBuffers, PlacedGroup, Step, load_rows, row_offsets
 from compiler.memory.prefetch_addresses import SLACK, LoadPacing
-from compiler.numerics.equal_stages import LEAST
+from compiler.numerics.equal_stages import LEAST_EQUAL_LAYERS
 from compiler.plan.make_plan import MakePlan, Plan
 from compiler.schedule.residency.buffer import GRAIN, Places, TileBuffer
 from compiler.schedule_ir.schedule import Schedule
@@ -234,7 +234,7 @@ def _again(steps: Sequence[Step], loads: Sequence[_Load]) -> list[int]:
     is behind the one before."""
     kinds = _kinds(steps, loads, placed=False)
     found = [0 for _ in steps]
-    for kind in np.flatnonzero(np.bincount(kinds) >= LEAST):
+    for kind in np.flatnonzero(np.bincount(kinds) >= LEAST_EQUAL_LAYERS):
         (numbers,) = np.nonzero(kinds == kind)
         behind = [*numbers[1:], 2 * numbers[-1] - numbers[-2]]
         for number, following in zip(numbers, behind, strict=True):

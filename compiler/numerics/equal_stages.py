@@ -32,7 +32,7 @@ from simmodel.verify.repeats import UNCODED, Numbers, Starts, unlike
 
 EXECUTED = 3
 """Instances of equal layers that are executed: the first, the second and the last."""
-LEAST = 2 * EXECUTED + 1
+LEAST_EQUAL_LAYERS = 2 * EXECUTED + 1
 """Equal layers of which some are skipped: more than are executed."""
 
 
@@ -167,7 +167,7 @@ def _least_passed(
     best: tuple[tuple[int, int], _EqualLayers, dict[str, SourceValue], _Made] | None = None
     for first in stretch[:period]:
         repeat = _EqualLayers(first, period, (stretch.stop - first) // period)
-        if repeat.count < LEAST:
+        if repeat.count < LEAST_EQUAL_LAYERS:
             break
         crossing = flow.crossing(repeat.between)
         if crossing is None:
@@ -249,16 +249,16 @@ def _stretches(stages: Sequence[Stage], flow: _Producers) -> Iterator[tuple[rang
     """Where stages repeat after how many others, the shortest periods first."""
     numbers = np.array([-1 if each.alike is None else each.alike for each in stages], np.int64)
     taken = np.zeros(len(stages), bool)
-    for period in range(1, len(stages) // LEAST + 1):
+    for period in range(1, len(stages) // LEAST_EQUAL_LAYERS + 1):
         same = (numbers[:-period] == numbers[period:]) & (numbers[period:] >= 0)
         same &= ~taken[:-period] & ~taken[period:]
         for start, end in _ranges_of(same):
-            if end - start < (LEAST - 1) * period:
+            if end - start < (LEAST_EQUAL_LAYERS - 1) * period:
                 continue
             equal = [flow.alike(number, period, start) for number in range(start, end)]
             for low, high in _ranges_of(np.array(equal)):
                 stretch = range(start + low, start + high + period)
-                if len(stretch) >= LEAST * period:
+                if len(stretch) >= LEAST_EQUAL_LAYERS * period:
                     taken[stretch.start : stretch.stop] = True
                     yield stretch, period
 

@@ -359,6 +359,7 @@ class CopyEngine(FrozenModel):
 
 
 _COPY_TIMES = {"bandwidth", "startup", "outstanding", "request", "per_request", "minimum"}
+"""Fields that say how long a copy takes, not which ones an engine can do."""
 
 
 class Link(FrozenModel):
@@ -671,15 +672,18 @@ class Arch(FrozenModel):
         """Name of the quickest copy engine, of equals the first, that moves data from role `source`
         to role `target`."""
         able = [n for n, e in self.copy_.items() if source in e.from_ and target in e.to]
-        if not able[1:]:
-            return able[0] if able else None
-        return max(able, key=lambda name: self.copy_[name].bandwidth.at(self.clock))
+        return self._quickest_first(able)[0] if able else None
 
     def copy_engines_like(self, name: str) -> list[str]:
-        """Copy engines that do what one does, itself among them, in whatever time."""
+        """Copy engines that do what one does in whatever time, the quickest first."""
         abilities = [each for each in CopyEngine.model_fields if each not in _COPY_TIMES]
         able = {n: [getattr(e, each) for each in abilities] for n, e in self.copy_.items()}
-        return [other for other, can in able.items() if can == able[name]]
+        return self._quickest_first([n for n, can in able.items() if can == able[name]])
+
+    def _quickest_first(self, names: list[str]) -> list[str]:
+        if not names[1:]:  # nobody has asked for bandwidths then
+            return names
+        return sorted(names, key=lambda name: -self.copy_[name].bandwidth.at(self.clock))
 
     def engines(self) -> tuple[str, ...]:
         """Engine names of one core, in the order in which reports list them."""

@@ -14,6 +14,7 @@ from archgen.schema.json_schema import file_schema
 from archgen.schema.load import shipped_folder
 from archgen.schema.rewritten import changed, peaks
 from simmodel.arch.record import Arch
+from simmodel.arch.units import Bandwidth
 from simmodel.arch_rules import problems
 
 BASE = """\
@@ -82,6 +83,11 @@ def test_the_quickest_of_engines_on_one_way_is_used(
     arch = load_arch(write(tmp_path, "mine", f"extends: base.yaml\nname: mine\ncopy: {{{fast}}}\n"))
     assert arch.copy_engine("dram", "local") == used
     assert arch.copy_engine("shared", "local") == "load"
+    assert arch.copy_engines_like("fast") == ["fast"]  # the other one reads shared memory too
+    more = {f"load{n}": arch.copy_["load"].model_copy(update={"bandwidth": Bandwidth(n, True)})
+            for n in (8, 64)}  # fmt: skip
+    arch = arch.model_copy(update={"copy_": arch.copy_ | more})
+    assert arch.copy_engines_like("load") == ["load64", "load", "load8"]
 
 
 def test_a_kind_of_dram_gives_what_the_file_leaves_out(tmp_path: Path) -> None:
