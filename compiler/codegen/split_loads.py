@@ -562,7 +562,11 @@ def _on_engines_alike(nodes: Sequence[Node], prices: EngineCycles) -> list[Node]
         buffers = {(node.engine, use.buffer) for use in node.uses}
         if node.engine not in alike or len(buffers) != 1 or buffers & kept:
             return node
-        ways = {name: _on_engine(node, name) for name in alike[node.engine]}
+        ways = {
+            n: node if n == node.engine
+            else replace(node, engine=n, items=with_fields(node.items, engine=n))
+            for n in alike[node.engine]
+        }  # fmt: skip
         ends = {name: moved[name] + times * prices.moving(way) for name, way in ways.items()}
         name = chosen.setdefault(buffers.pop(), min(ends, key=ends.__getitem__))
         moved[name] = ends[name]
@@ -575,12 +579,6 @@ def _bound_to_engine(leaf: EngineStep) -> bool:
     """Whether it waits for other steps or cores, which it does in the order of its own engine."""
     waits = leaf.reads or leaf.writes or leaf.team or leaf.waited
     return bool(waits) or not _only_loads([leaf], far=True)
-
-
-def _on_engine(leaf: EngineStep, name: str) -> EngineStep:
-    if leaf.engine == name:
-        return leaf
-    return replace(leaf, engine=name, items=with_fields(leaf.items, engine=name))
 
 
 def _piece(leaf: EngineStep, copy: Copy, low: int, high: int) -> EngineStep:
