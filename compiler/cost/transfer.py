@@ -51,10 +51,14 @@ class Transfer:
     staged: Any = 0.0
     """Bytes that shared memory moves for one core so that it and others have what is loaded."""
 
+    waits: Any = False
+    """Whether the engine that loads fetches others' parts as soon as its own is passed on."""
+
     @property
     def busy(self) -> Any:
         """Cycles after which the next one can begin."""
-        return np.maximum(self.cycles - self.passing, self.passing)
+        apart = np.maximum(self.cycles - self.passing, self.passing)
+        return np.where(self.waits, self.cycles, apart)
 
 
 @dataclass(frozen=True)
@@ -203,13 +207,17 @@ class Path:
         pays = (alike > 1) & (times == 1) & way.holds(size, self.cores, alike)
         pays = pays & way.pays(alone.cycles, part, passing, fetching)
         if np.any(self.early) and way.staged:
-            # Of cores that load alike, two want DRAM at a time: one early in a load, one late.
-            fewer = np.where(self.early, np.minimum(2 / alike, 1), 1)
+            # Of cores that load alike, one wants DRAM at a time, as each does at its own place
+            # among others' parts.
+            fewer = np.where(self.early, 1 / alike, 1)
             part = once + np.maximum(own, far * fewer) / alike
+            # Most fetch others' parts in two loads: some before their own, and some behind it.
+            fetching = fetching + np.where(self.early, way.fetching(0, self.arch, self.cores), 0)
         cycles = np.where(pays, part + passing + fetching, alone.cycles)
         moved = np.where(pays, alone.bytes / alike, alone.bytes)
         staged = np.where(pays, size, 0.0) if way.staged else 0.0
-        return Transfer(cycles, moved, alone.near, np.where(pays, passing, 0.0), staged)
+        waits = pays & np.logical_not(self.early) & way.staged
+        return Transfer(cycles, moved, alone.near, np.where(pays, passing, 0.0), staged, waits)
 
     def _times(self, near: Mapping[int, Axis], slowest: Sequence[int]) -> Any:
         """Transfers that the engine's rank makes of one: the slowest dimensions are walked one by

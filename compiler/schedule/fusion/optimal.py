@@ -18,7 +18,7 @@ from compiler.passes import Count, within
 from compiler.schedule.fusion.dependence import members, union
 from compiler.schedule.fusion.greedy import Branch, BranchX, Line
 from compiler.schedule.fusion.partition import PartitionCosts, PartitionStrategy, Unfused
-from compiler.schedule.fusion.reorder import chained, least_memory_order, rechained
+from compiler.schedule.fusion.reorder import by_need, chained, least_memory_order, reordered
 from simmodel.arch.base import Registry
 
 
@@ -52,7 +52,7 @@ class Optimal(PartitionStrategy):
         total = partial(_total, costs)
         best = min((self._cut_order(costs, order) for order in self._orders(costs)), key=total)
         for turn in range(self.rounds):
-            order = rechained(costs.net, costs.net.sequence(best) or (), not turn % 2)
+            order = reordered(costs.net, costs.net.sequence(best) or (), REORDERED[turn % len(REORDERED)])
             best = min(best, self._cut_order(costs, order), key=total)
         return best
 
@@ -125,6 +125,8 @@ class Optimal(PartitionStrategy):
         return sorted(found, key=lambda pair: (places[pair[0]], places[pair[1]]))
 
 
+REORDERED = (by_need, partial(chained, late=True), chained)
+"""Orders of groups in which these are cut anew, one in each round."""
 ALIGNED = 8
 """A stretch of n whole groups begins at a multiple of n / ALIGNED groups."""
 

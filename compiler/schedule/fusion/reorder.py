@@ -9,7 +9,7 @@ a state with the peak of a known order is given up, and of too many only the mos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.schedule.fusion.dependence import Dependences, Ties, members, union
@@ -43,13 +43,31 @@ def chained(net: Ties, late: bool = False) -> tuple[int, ...]:
     return tuple(found)
 
 
-def rechained(net: Dependences, groups: Sequence[int], late: bool) -> tuple[int, ...]:
+def by_need(net: Ties) -> tuple[int, ...]:
+    """Positions in an order in which the parts can run: what a part needs stands right before it.
+
+    before:
+        x a1 b1 a2 b2 y      with a1 -> a2 and b1 -> b2, y -> a2 and y -> b2
+    after:
+        x a1 y a2 b1 b2      where `chained` has both b1 and y behind a1
+    """
+    found: dict[int, None] = {}
+    waiting = [position for position, users in enumerate(net.after) if not users][::-1]
+    while waiting:
+        needed = (each for each in members(net.before[waiting[-1]]) if each not in found)
+        if (first := next(needed, None)) is None:
+            found.setdefault(waiting.pop())
+        else:
+            waiting.append(first)
+    return tuple(found)
+
+
+def reordered(net: Dependences, groups: Sequence[int], order: Callable[[Ties], tuple[int, ...]]) -> tuple[int, ...]:
     """The same with the parts of each of `groups` side by side.
 
     The groups are disjoint, have all parts, and stand in an order in which they can run.
     """
-    order = chained(net.steps(groups), late)
-    return tuple(i for index in order for i in members(groups[index]))
+    return tuple(i for index in order(net.steps(groups)) for i in members(groups[index]))
 
 
 @dataclass(frozen=True)
