@@ -48,7 +48,7 @@ from compiler.numerics.recipe import Known, mark_source, source_values
 from compiler.options import Stages
 from compiler.passes import Pass, run_passes
 from compiler.schedule.fusion.partition import Unfused
-from compiler.schedule.residency.table import added, cheaper_stretches
+from compiler.schedule.residency.table import Way, added, cheaper_stretches
 from compiler.schedule.tiling.choose_tiles import HIDDEN
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -392,8 +392,9 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
     stages, costs = ctx.stages, ctx.costs
     least = math.inf
     best: Sequence[Network[Group]] = ()
+    ways = list[Way]()
 
-    def weigh(groups: Network[Group]) -> tuple[float, Network[Group]]:
+    def weigh(groups: Network[Group]) -> float:
         nonlocal least, best
         total, found = math.inf, groups
         for made in ways_on_chip(groups, ctx):
@@ -402,12 +403,13 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
                 total, found = cycles, made[0]
             if not best or cycles < least:
                 least, best = cycles, made
-        return total, found
+        ways.append((groups.parts, found.parts))
+        return total
 
     for hoped, after in stages.pin.optimistic_costs(network.parts, network.graph, costs):
         for prices in stages.homes.optimistic_costs(network.graph, hoped):
             groups = partition(network, replace(ctx, prices=prices))
-            if weigh(groups)[0] <= added(groups.parts, prices):
+            if weigh(groups) <= added(groups.parts, prices):
                 break
         if stages.tile.objective == "latency" and best and least <= after:
             break
@@ -415,13 +417,15 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
         one_core = replace(stages, tile=replace(stages.tile, cores=1))
         weigh(partition(network, ctx.with_stages(one_core)))
     if stages.partition.alone and stages.keep.enabled and costs.cores > 1:
-        grouped = best
-        alone = replace(grouped[-1], parts=Unfused().apply(network.parts, network.graph, costs))
-        _, kept_alone = weigh(alone)
-        ways = (grouped[-1].parts, grouped[0].parts), (alone.parts, kept_alone.parts)
-        mixed = cheaper_stretches(*ways, costs)
-        if all(any(a is not b for a, b in zip(mixed, bare, strict=False)) for bare, _ in ways):
-            weigh(replace(alone, parts=mixed))
+        alone = Unfused().apply(network.parts, network.graph, costs)
+        weigh(replace(best[-1], parts=alone))
+    taken = best[-1].parts, best[0].parts
+    for way in [way for way in ways if way[0] is not taken[0]]:
+        mixed = cheaper_stretches(taken, way, costs)
+        if all(
+            any(a is not b for a, b in zip(mixed, bare, strict=False)) for bare, _ in (taken, way)
+        ):
+            weigh(replace(best[-1], parts=mixed))
     return best
 
 

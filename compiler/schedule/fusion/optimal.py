@@ -52,7 +52,9 @@ class Optimal(PartitionStrategy):
         total = partial(_total, costs)
         best = min((self._cut_order(costs, order) for order in self._orders(costs)), key=total)
         for turn in range(self.rounds):
-            order = reordered(costs.net, costs.net.sequence(best) or (), REORDERED[turn % len(REORDERED)])
+            order = reordered(
+                costs.net, costs.net.sequence(best) or (), REORDERED[turn % len(REORDERED)]
+            )
             best = min(best, self._cut_order(costs, order), key=total)
         return best
 

@@ -62,7 +62,9 @@ def by_need(net: Ties) -> tuple[int, ...]:
     return tuple(found)
 
 
-def reordered(net: Dependences, groups: Sequence[int], order: Callable[[Ties], tuple[int, ...]]) -> tuple[int, ...]:
+def reordered(
+    net: Dependences, groups: Sequence[int], order: Callable[[Ties], tuple[int, ...]]
+) -> tuple[int, ...]:
     """The same with the parts of each of `groups` side by side.
 
     The groups are disjoint, have all parts, and stand in an order in which they can run.
