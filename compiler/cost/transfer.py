@@ -53,6 +53,9 @@ class Transfer:
 
     waits: Any = False
     """Whether the engine that loads fetches others' parts as soon as its own is passed on."""
+    ends: Any = 0.0
+    """Cycles of the first and the last of many in which the engine does nothing else than fetch
+    others' parts, as far memory serves cores in turn."""
 
     @property
     def busy(self) -> Any:
@@ -204,20 +207,23 @@ class Path:
         part = once + np.maximum(own, far) / alike
         passing = way.passing(mine, self.arch, self.cores)
         fetching = way.fetching(size - mine, self.arch, self.cores)
+        ends: Any = 0.0
         pays = (alike > 1) & (times == 1) & way.holds(size, self.cores, alike)
         pays = pays & way.pays(alone.cycles, part, passing, fetching)
         if np.any(self.early) and way.staged:
             # Of cores that load alike, one wants DRAM at a time, as each does at its own place
-            # among others' parts.
-            fewer = np.where(self.early, 1 / alike, 1)
-            part = once + np.maximum(own, far * fewer) / alike
-            # Most fetch others' parts in two loads: some before their own, and some behind it.
-            fetching = fetching + np.where(self.early, way.fetching(0, self.arch, self.cores), 0)
+            # among others' parts: most fetch these in two loads. So DRAM waits for each start-up.
+            part = np.where(self.early, once + np.maximum(own, far / alike) / alike, part)
+            twice = fetching + way.fetching(0, self.arch, self.cores)
+            in_turn = alike * once + far / alike - part
+            ends = np.where(pays & self.early & (in_turn > twice), 2 * fetching, 0.0)
+            fetching = np.where(self.early, np.maximum(twice, in_turn), fetching)
         cycles = np.where(pays, part + passing + fetching, alone.cycles)
         moved = np.where(pays, alone.bytes / alike, alone.bytes)
         staged = np.where(pays, size, 0.0) if way.staged else 0.0
         waits = pays & np.logical_not(self.early) & way.staged
-        return Transfer(cycles, moved, alone.near, np.where(pays, passing, 0.0), staged, waits)
+        passing = np.where(pays, passing, 0.0)
+        return Transfer(cycles, moved, alone.near, passing, staged, waits, ends)
 
     def _times(self, near: Mapping[int, Axis], slowest: Sequence[int]) -> Any:
         """Transfers that the engine's rank makes of one: the slowest dimensions are walked one by
@@ -374,7 +380,7 @@ def traffic(arch: Arch, cores: int, flows: Sequence[RepeatedTransfer]) -> Traffi
         key = id(flow.way.engine), flow.way.store
         cycles = flow.once.cycles
         lead = lead + (cycles if flow.constant else 0.0)
-        every = flow.count * flow.once.busy
+        every = flow.count * flow.once.busy + flow.once.ends
         engines[key] = _add_stage(engines.get(key, (0.0, 0.0)), every, cycles)
         if home in streams:
             before = streams[home].get(key, (flow.way.demand, 0.0))

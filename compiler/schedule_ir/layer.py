@@ -92,7 +92,7 @@ class Layer:
         return (
             first.product and first.finisher == second.engine == "vector" and started and real
             and head.unclipped and all(each is None for each in late)
-            and len(read) == 1 and read[0] in reader.operands and read[0].scale is None
+            and len(read) == 1 and read[0] in reader.operands
         )  # fmt: skip
 
     @property
