@@ -19,7 +19,7 @@ What takes energy is counted along (`compiler.estimate.activity`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from compiler.estimate.activity import copy_events
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
 from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
-from compiler.schedule.tracking import TrackedCache
+from compiler.schedule.tracking import Memo, TrackedCache
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
@@ -161,20 +161,18 @@ class QuickEstimator:
     what that has read of the machine."""
 
     model: ir.Model
-    bound: TrackedCache[_Bound] = field(default_factory=lambda: TrackedCache(_MOST))
+    memos: dict[Hashable, Memo] = field(default_factory=dict)
+    """By options."""
 
     def on(self, arch: Arch, options: CompileOptions) -> NetworkEstimate:
         """What it should take on `arch`. Raises UnsupportedModel for operators that can run
         nowhere."""
         dtype = options.dtype or arch.types[0]
 
-        def bound(seen: Arch) -> _Bound:
-            ctx = Context(seen, options)
-            network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
-            return _Bound(network.graph, network.parts)
-
-        asked = dtype, options.host, repr(options.stages)
-        demands = self.bound.of(asked, arch, {}, bound)
+        memo = self.memos.setdefault((dtype, options.host, repr(options.stages)), Memo(_MOST))
+        ctx = Context(arch, options, memo=memo)
+        network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
+        demands = ctx.made("demands", lambda parts, _: _Bound(network.graph, parts), network.parts)
         graph, work = demands.graph, demands.works(arch)
         # A compiler leaves cores idle that would not help.
         every = (_taken(demands, arch, options, cores) for cores in sorted({1, arch.core_count}))

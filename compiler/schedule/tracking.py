@@ -156,19 +156,24 @@ class Hashed:
 
 @dataclass
 class TrackedCache(Generic[Value]):
-    """Values of one function; those that were not asked for longest go first."""
+    """Values of functions; those that were not asked for longest go first."""
 
     most: int
     found: int = 0
     """How often there was one."""
-    kept: OrderedDict[Hashable, Value] = field(default_factory=OrderedDict, repr=False)
+    kept: OrderedDict[tuple[Hashed, int, Hashed], Value] = field(
+        default_factory=OrderedDict, repr=False
+    )
     """By what was asked, which fields were read for it, and what stood there."""
-    read: list[Fields] = field(default_factory=list, repr=False)
-    """All sets of fields that were read."""
+    read: dict[Fields, int] = field(default_factory=dict, repr=False)
+    """All sets of fields that were read, numbered."""
+    asked: dict[Hashed, dict[int, dict[Hashed, Value]]] = field(default_factory=dict, repr=False)
+    """The same as `kept`, level by level."""
 
     def of(
         self, key: Hashable, arch: Arch, standing: dict[int, Hashed],
         make: Callable[[Arch], Value], seen: TrackedArch | None = None,
+        same: Callable[[Value, Value], bool] | None = None,
     ) -> Value:  # fmt: skip
         """The value of `make` for a machine, made once for all that are alike to it.
 
@@ -178,23 +183,81 @@ class TrackedCache(Generic[Value]):
             standing: of this machine, what stands in each of `read`; it is filled in.
             make: makes the value from the machine that it is given.
             seen: that of values which have read the same; default: a new one.
+            same: whether two values of one key are the same: then the one that is there already is
+                given, so that what was made of it serves again.
         """
         asked = Hashed(key)
-        for number, fields in enumerate(self.read):
-            if number not in standing:
-                standing[number] = Hashed(read_again(arch, fields))
-            name = asked, number, standing[number]
-            if name in self.kept:
-                self.kept.move_to_end(name)
+        for number, values in self.asked.get(asked, {}).items():
+            stands = standing.get(number) or self._standing(number, arch, standing)
+            if stands in values:
+                self.kept.move_to_end((asked, number, stands))
                 self.found += 1
-                return self.kept[name]
+                return values[stands]
         seen, last = seen or TrackedArch(arch), seen is None
         value = make(seen.machine)
         noted = dict(sorted((seen.freeze() if last else seen.noted).items()))
-        if tuple(noted) not in self.read:
-            self.read.append(tuple(noted))
-        number = self.read.index(tuple(noted))
-        self.kept[asked, number, Hashed(tuple(noted.values()))] = value
+        known = self.asked.setdefault(asked, {})
+        if same is not None:
+            others = {id(v): v for values in known.values() for v in values.values()}
+            value = next((other for other in others.values() if same(other, value)), value)
+        number = self.read.setdefault(tuple(noted), len(self.read))
+        stands = Hashed(tuple(noted.values()))
+        self.kept[asked, number, stands] = known.setdefault(number, {})[stands] = value
         if len(self.kept) > self.most:
-            self.kept.popitem(last=False)
+            self._forget_oldest()
         return value
+
+    def _standing(self, number: int, arch: Arch, standing: dict[int, Hashed]) -> Hashed:
+        """What stands in the fields of this number."""
+        standing[number] = Hashed(read_again(arch, list(self.read)[number]))
+        return standing[number]
+
+    def _forget_oldest(self) -> None:
+        (asked, number, stands), _ = self.kept.popitem(last=False)
+        del self.asked[asked][number][stands]
+        if not self.asked[asked][number]:
+            del self.asked[asked][number]
+        if not self.asked[asked]:
+            del self.asked[asked]
+
+
+class Same:
+    """A value as a key: it is that very object, and it stays."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+
+@dataclass
+class Memo:
+    """What functions made for the machines that were asked about one after the other."""
+
+    most: int
+    """Values of each function."""
+    caches: dict[str, TrackedCache[Any]] = field(default_factory=dict)
+    """By the function's name."""
+
+    def __post_init__(self) -> None:
+        self._arch: Arch | None = None
+        self._standing: dict[str, dict[int, Hashed]] = {}
+
+    def of(
+        self, name: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value],
+        same: Callable[[Value, Value], bool] | None = None,
+    ) -> Value:  # fmt: skip
+        """The value of `make`, as `TrackedCache.of` has it."""
+        if arch is not self._arch:
+            self._arch, self._standing = arch, {}
+        if name not in self.caches:
+            self.caches[name] = TrackedCache(self.most)
+        standing = self._standing.setdefault(name, {})
+        found: Value = self.caches[name].of(key, arch, standing, make, same=same)
+        return found
