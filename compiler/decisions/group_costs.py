@@ -132,7 +132,7 @@ class GroupCosts:
         slots = self.search.slots
         numbers = [self.search.outlines.layer(layer).number for layer in found]
         first = dict(zip(numbers[::-1], found[::-1], strict=True))  # equal layers are asked once
-        cycles = {n: max(in_one_piece(layer, self.arch, slots)) for n, layer in first.items()}
+        cycles = {n: in_one_piece(layer, self.arch, slots)[0] for n, layer in first.items()}
         computing = sum(map(cycles.__getitem__, numbers))
         tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
         constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}

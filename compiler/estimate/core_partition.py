@@ -14,8 +14,8 @@ Loads begin with the start-up of their engine and the latency of DRAM, which man
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,7 @@ def by_channels(shape: Sizes, cores: int) -> Sizes:
     return tuple(-(-n // min(n, cores)) if d == axis else n for d, n in enumerate(shape))
 
 
-@dataclass(frozen=True)
-class Computed:
+class Computed(NamedTuple):
     """Cycles of the busier engine of a layer or of a memory on the chip, on the core with the
     largest part."""
 
@@ -59,26 +58,19 @@ class Computed:
     """Where one core does it all."""
     rows: float
     channels: float
-    events: Events = field(default_factory=Events)
-    """What its engines do."""
 
 
-def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed, ...]:
-    """Of each layer in one piece, without halos."""
-    found = list[Computed]()
-    for layer in layers:
-        events, shape = engine_events(layer, arch), layer.result.shape
-        whole = max(*in_one_piece(layer, arch, slots), memory_cycles(events, arch))
-        # What a core takes of the cycles of a layer that all of them share.
-        every = max(in_one_piece(layer, arch, slots, shape)) if arch.core_count > 1 else 0.0
-        rows, channels = (
-            whole * max(in_one_piece(layer, arch, slots, cut(shape, arch.core_count))) / every
-            if every
-            else whole
-            for cut in (by_rows, by_channels)
-        )
-        found.append(Computed(whole, rows, channels, events))
-    return tuple(found)
+def whole_layer(layer: Layer, slots: int, arch: Arch) -> tuple[float, float, Events]:
+    """Of a layer in one piece on one core, without halos: cycles, those that cores share, and what
+    its engines do."""
+    events = engine_events(layer, arch)
+    whole, shared = in_one_piece(layer, arch, slots, (None, layer.result.shape))
+    return max(whole, memory_cycles(events, arch)), shared, events
+
+
+def largest_parts(shape: Sizes, cores: int) -> tuple[Sizes, ...]:
+    """Of a result that so many cores divide by rows, and by channels."""
+    return tuple(cut(shape, cores) for cut in (by_rows, by_channels))
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,19 @@ from compiler.context import CompileOptions, Context
 from compiler.cost.overlap import host_cycles
 from compiler.cost.work import product_startup
 from compiler.estimate.activity import copy_events
-from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
+from compiler.estimate.core_partition import (
+    Computed,
+    CorePartition,
+    LayerPartition,
+    largest_parts,
+    whole_layer,
+)
 from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
-from compiler.schedule.tracking import Memo, TrackedCache
+from compiler.schedule.fusion.partition import Outline, Outlines
+from compiler.schedule.tiling.bounds import in_one_piece
+from compiler.schedule.tracking import Memo
+from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
@@ -45,17 +54,17 @@ _KEPT = 0.5
 _ROWS = 4
 """Rows of a map that neighbours hand on at once."""
 _MOST = 256
-"""Forms of one network that are remembered."""
+"""Forms of one network that are remembered, and kinds of engines."""
+_PARTS = 1 << 14
+"""Layers, or largest parts of them, on kinds of engines."""
 
 
 @dataclass(frozen=True)
 class _Bound(Demands):
-    """A network that is bound, what its layers take of engines by what that reads of them, and what
-    they read from memory."""
+    """A network that is bound, and what its layers read from memory."""
 
-    engines: TrackedCache[tuple[tuple[Computed, ...], Events]] = field(
-        default_factory=lambda: TrackedCache(_MOST), compare=False, repr=False
-    )
+    numbers: dict[Outline, int] = field(default_factory=dict, compare=False, repr=False)
+    """Of all kinds of layers."""
 
     @cached_property
     def stored(self) -> dict[str, int]:
@@ -145,14 +154,32 @@ class _Bound(Demands):
         maps = [sum(map(self.row_bytes.__getitem__, (*m, la.result.name))) for la, m in pairs]
         return np.array(maps) + self.constant_bytes
 
-    def computed(self, arch: Arch, slots: int) -> tuple[tuple[Computed, ...], Events]:
-        """What each layer takes of the engines of a machine, and what all of them do."""
+    @cached_property
+    def kinds(self) -> list[int]:
+        """Of each layer the number of all that take the same."""
+        outlines, known = Outlines(), self.numbers
+        found = (outlines.layer(layer).outline for layer in self.layers)
+        return [known.setdefault(outline, len(known)) for outline in found]
 
-        def make(seen: Arch) -> tuple[tuple[Computed, ...], Events]:
-            found = computed(self.layers, slots, seen)
-            return found, Events.total(each.events for each in found)
-
-        return self.engines.of(slots, arch, {}, make)
+    def computed(self, known: Memo, arch: Arch, slots: int) -> tuple[list[Computed], Events]:
+        """What each layer takes of the engines of a machine, and what all of them do; what is
+        `known` of layers on other machines serves again."""
+        cores, found = arch.core_count, dict[int, tuple[Computed, Events]]()
+        for kind, layer in dict(zip(self.kinds, self.layers, strict=True)).items():
+            whole, shared, events = known.of(
+                "whole", (kind, slots), arch, lambda seen, own=layer: whole_layer(own, slots, seen)
+            )
+            cuts = [1.0, 1.0]
+            if cores > 1 and shared:
+                parts = largest_parts(layer.result.shape, cores)
+                cuts = known.of(
+                    "parts", (kind, slots, parts), arch,
+                    lambda seen, own=layer, parts=parts: in_one_piece(own, seen, slots, parts),
+                )  # fmt: skip
+            divided = (whole * cut / shared if cores > 1 and shared else whole for cut in cuts)
+            found[kind] = Computed(whole, *divided), events
+        each = [found[kind] for kind in self.kinds]
+        return [one for one, _ in each], Events.total(events for _, events in each)
 
 
 @dataclass
@@ -162,7 +189,11 @@ class QuickEstimator:
 
     model: ir.Model
     memos: dict[Hashable, Memo] = field(default_factory=dict)
-    """By options."""
+    """What stages have made, by options."""
+    known: Memo = field(default_factory=lambda: Memo(_PARTS))
+    """What layers take, by kind."""
+    numbers: dict[Outline, int] = field(default_factory=dict)
+    """Of kinds of layers."""
 
     def on(self, arch: Arch, options: CompileOptions) -> NetworkEstimate:
         """What it should take on `arch`. Raises UnsupportedModel for operators that can run
@@ -172,10 +203,16 @@ class QuickEstimator:
         memo = self.memos.setdefault((dtype, options.host, repr(options.stages)), Memo(_MOST))
         ctx = Context(arch, options, memo=memo)
         network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
-        demands = ctx.made("demands", lambda parts, _: _Bound(network.graph, parts), network.parts)
+
+        def bound(parts: Sequence[Layer | HostNode], _: Arch) -> _Bound:
+            return _Bound(network.graph, parts, numbers=self.numbers)
+
+        demands = ctx.made("demands", bound, network.parts)
         graph, work = demands.graph, demands.works(arch)
+        done = demands.computed(self.known, arch, options.stages.plan.slots)
         # A compiler leaves cores idle that would not help.
-        every = (_taken(demands, arch, options, cores) for cores in sorted({1, arch.core_count}))
+        counts = sorted({1, arch.core_count})
+        every = (_taken(demands, done, arch, options, cores) for cores in counts)
         total, events = min(every, key=itemgetter(0))
         calls = [step for step in graph.steps if isinstance(step, HostNode)]
         total += arch.host_cycles(graph.port_bytes)
@@ -187,11 +224,12 @@ class QuickEstimator:
 
 
 def _taken(
-    demands: _Bound, arch: Arch, options: CompileOptions, cores: int
-) -> tuple[float, Events]:
+    demands: _Bound, done: tuple[list[Computed], Events], arch: Arch, options: CompileOptions,
+    cores: int,
+) -> tuple[float, Events]:  # fmt: skip
     """Cycles of all layers on so many cores, and what happens there."""
     parts = CorePartition(arch, cores, options.stages.share.multicast_route(arch))
-    computing, engines = demands.computed(arch, options.stages.plan.slots)
+    computing, engines = done
     maps = [sum(map(demands.stored.__getitem__, names)) for names in demands.maps]
     divided = parts.of(computing, demands.new, maps)
     moved = _traffic(demands, arch, parts, cores)

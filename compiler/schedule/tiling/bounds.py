@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -133,15 +134,20 @@ class LowerBounds:
 
 
 def in_one_piece(
-    layer: Layer, arch: Arch, slots: int, part: Sizes | None = None
-) -> tuple[float, float]:
-    """Cycles of the matrix and of the vector engine of a part of a layer, else of all of it, that
-    nothing cuts, with operands on the chip. More than the least: about what it takes."""
-    problem = TilingProblem(layer, arch, part or _all_of(layer), Cores(1), slots)
-    if layer.product:
-        return product_in_one_piece(problem)
-    matrix, vector = work_of(problem, problem.box)
-    return matrix, 0.0 if layer.copies else vector
+    layer: Layer, arch: Arch, slots: int, parts: Sequence[Sizes | None] = (None,)
+) -> list[float]:
+    """Cycles of the busier engine for each of some parts of a layer (None: all of it) that nothing
+    cuts, with operands on the chip. More than the least: about what it takes."""
+    boxes = [part or _all_of(layer) for part in parts]
+    problem, found = TilingProblem(layer, arch, boxes[0], Cores(1), slots), dict[Sizes, float]()
+    for box in dict.fromkeys(boxes):
+        piece = problem.of(box)
+        if layer.product:
+            found[box] = max(product_in_one_piece(piece))
+        else:
+            matrix, vector = work_of(piece, box)
+            found[box] = max(matrix, 0.0 if layer.copies else vector)
+    return [found[box] for box in boxes]
 
 
 def _all_of(layer: Layer) -> Sizes:
