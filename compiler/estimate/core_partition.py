@@ -14,8 +14,8 @@ Loads begin with the start-up of their engine and the latency of DRAM, which man
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,8 @@ def by_channels(shape: Sizes, cores: int) -> Sizes:
     return tuple(-(-n // min(n, cores)) if d == axis else n for d, n in enumerate(shape))
 
 
-class Computed(NamedTuple):
+@dataclass(frozen=True)
+class Computed:
     """Cycles of the busier engine of a layer or of a memory on the chip, on the core with the
     largest part."""
 
@@ -58,19 +59,21 @@ class Computed(NamedTuple):
     """Where one core does it all."""
     rows: float
     channels: float
+    events: Events = field(default_factory=Events)
+    """What its engines do."""
 
 
-def whole_layer(layer: Layer, slots: int, arch: Arch) -> tuple[float, float, Events]:
-    """Of a layer in one piece on one core, without halos: cycles, those that cores share, and what
-    its engines do."""
-    events = engine_events(layer, arch)
-    whole, shared = in_one_piece(layer, arch, slots, (None, layer.result.shape))
-    return max(whole, memory_cycles(events, arch)), shared, events
-
-
-def largest_parts(shape: Sizes, cores: int) -> tuple[Sizes, ...]:
-    """Of a result that so many cores divide by rows, and by channels."""
-    return tuple(cut(shape, cores) for cut in (by_rows, by_channels))
+def computed(layer: Layer, slots: int, arch: Arch) -> Computed:
+    """Of a layer in one piece, without halos."""
+    events, shape, cores = engine_events(layer, arch), layer.result.shape, arch.core_count
+    # What a core takes of the cycles of a layer that all of them share.
+    parts = (shape, by_rows(shape, cores), by_channels(shape, cores)) if cores > 1 else ()
+    engines, *shares = in_one_piece(layer, arch, slots, (None, *parts))
+    whole = max(engines, memory_cycles(events, arch))
+    if not any(shares[:1]):
+        return Computed(whole, whole, whole, events)
+    every, rows, channels = shares
+    return Computed(whole, whole * rows / every, whole * channels / every, events)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -31,18 +32,11 @@ from compiler.context import CompileOptions, Context
 from compiler.cost.overlap import host_cycles
 from compiler.cost.work import product_startup
 from compiler.estimate.activity import copy_events
-from compiler.estimate.core_partition import (
-    Computed,
-    CorePartition,
-    LayerPartition,
-    largest_parts,
-    whole_layer,
-)
+from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
 from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.fusion.partition import Outline, Outlines
-from compiler.schedule.tiling.bounds import in_one_piece
-from compiler.schedule.tracking import Memo
+from compiler.schedule.tracking import Memo, Same
 from compiler.schedule_ir.layer import Layer
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
@@ -55,8 +49,8 @@ _ROWS = 4
 """Rows of a map that neighbours hand on at once."""
 _MOST = 256
 """Forms of one network that are remembered, and kinds of engines."""
-_PARTS = 1 << 14
-"""Layers, or largest parts of them, on kinds of engines."""
+_LAYERS = 1 << 14
+"""Layers on kinds of engines."""
 
 
 @dataclass(frozen=True)
@@ -156,30 +150,20 @@ class _Bound(Demands):
 
     @cached_property
     def kinds(self) -> list[int]:
-        """Of each layer the number of all that take the same."""
+        """Of each layer, the number of all that take the same."""
         outlines, known = Outlines(), self.numbers
         found = (outlines.layer(layer).outline for layer in self.layers)
         return [known.setdefault(outline, len(known)) for outline in found]
 
-    def computed(self, known: Memo, arch: Arch, slots: int) -> tuple[list[Computed], Events]:
+    def computed(self, known: Memo, slots: int, arch: Arch) -> tuple[list[Computed], Events]:
         """What each layer takes of the engines of a machine, and what all of them do; what is
         `known` of layers on other machines serves again."""
-        cores, found = arch.core_count, dict[int, tuple[Computed, Events]]()
-        for kind, layer in dict(zip(self.kinds, self.layers, strict=True)).items():
-            whole, shared, events = known.of(
-                "whole", (kind, slots), arch, lambda seen, own=layer: whole_layer(own, slots, seen)
-            )
-            cuts = [1.0, 1.0]
-            if cores > 1 and shared:
-                parts = largest_parts(layer.result.shape, cores)
-                cuts = known.of(
-                    "parts", (kind, slots, parts), arch,
-                    lambda seen, own=layer, parts=parts: in_one_piece(own, seen, slots, parts),
-                )  # fmt: skip
-            divided = (whole * cut / shared if cores > 1 and shared else whole for cut in cuts)
-            found[kind] = Computed(whole, *divided), events
+        found = {
+            kind: known.of("layer", (kind, slots), arch, partial(computed, layer, slots))
+            for kind, layer in dict(zip(self.kinds, self.layers, strict=True)).items()
+        }
         each = [found[kind] for kind in self.kinds]
-        return [one for one, _ in each], Events.total(events for _, events in each)
+        return each, Events.total(one.events for one in each)
 
 
 @dataclass
@@ -190,7 +174,7 @@ class QuickEstimator:
     model: ir.Model
     memos: dict[Hashable, Memo] = field(default_factory=dict)
     """What stages have made, by options."""
-    known: Memo = field(default_factory=lambda: Memo(_PARTS))
+    known: Memo = field(default_factory=lambda: Memo(_LAYERS))
     """What layers take, by kind."""
     numbers: dict[Outline, int] = field(default_factory=dict)
     """Of kinds of layers."""
@@ -205,11 +189,11 @@ class QuickEstimator:
         network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
 
         def bound(parts: Sequence[Layer | HostNode], _: Arch) -> _Bound:
-            return _Bound(network.graph, parts, numbers=self.numbers)
+            return _Bound(network.graph, parts, self.numbers)
 
         demands = ctx.made("demands", bound, network.parts)
-        graph, work = demands.graph, demands.works(arch)
-        done = demands.computed(self.known, arch, options.stages.plan.slots)
+        graph, work = demands.graph, memo.of("works", Same(demands), arch, demands.works)
+        done = demands.computed(self.known, options.stages.plan.slots, arch)
         # A compiler leaves cores idle that would not help.
         counts = sorted({1, arch.core_count})
         every = (_taken(demands, done, arch, options, cores) for cores in counts)

@@ -248,16 +248,22 @@ class Memo:
     def __post_init__(self) -> None:
         self._arch: Arch | None = None
         self._standing: dict[str, dict[int, Hashed]] = {}
+        self._seen: dict[tuple[str, int], TrackedArch] = {}
 
     def of(
         self, name: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value],
         same: Callable[[Value, Value], bool] | None = None,
     ) -> Value:  # fmt: skip
-        """The value of `make`, as `TrackedCache.of` has it."""
+        """The value of `make`, as `TrackedCache.of` has it: those that have read the same of the
+        last machine share a view of this one."""
         if arch is not self._arch:
-            self._arch, self._standing = arch, {}
+            self._arch, self._standing, self._seen = arch, {}, {}
         if name not in self.caches:
             self.caches[name] = TrackedCache(self.most)
-        standing = self._standing.setdefault(name, {})
-        found: Value = self.caches[name].of(key, arch, standing, make, same=same)
+        cache, standing = self.caches[name], self._standing.setdefault(name, {})
+        seen, sets = None, cache.asked.get(Hashed(key))
+        if sets:
+            last = name, next(reversed(sets))
+            seen = self._seen[last] = self._seen.get(last) or TrackedArch(arch)
+        found: Value = cache.of(key, arch, standing, make, seen, same)
         return found

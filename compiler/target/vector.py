@@ -262,7 +262,7 @@ class VectorWork:
         if self.way.finisher != "vector":
             return 0.0
         total, nest = 0.0, self.nest
-        for batch in self._batches():
+        for batch in self._chain.links:
             inner = nest.dims[nest.rank :] if batch.kind.reduces else ()
             elements: int = math.prod((*self.sizes, *(dim.extent for dim in inner))) * batch.times
             total += elements * max(1, batch.taps) / batch.unit.lanes * batch.unit.factor
@@ -273,7 +273,7 @@ class VectorWork:
         least instructions."""
         made: int = math.prod(self.sizes)
         inner = [dim.extent for dim in self.nest.dims[self.nest.rank :]]
-        for batch in self._batches():
+        for batch in self._chain.links:
             deep = inner if batch.kind.reduces or batch.taps else [1] * len(inner)
             extents = [*self.sizes, *deep]
             target, *sources = batch.places
