@@ -16,7 +16,7 @@ from compiler.cost.overlap import copy_rate
 from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
-from compiler.schedule.tiling.layer_price import least_product, product_in_one_piece
+from compiler.schedule.tiling.layer_price import least_product, products_in_one_piece
 from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -139,15 +139,13 @@ def in_one_piece(
     """Cycles of the busier engine for each of some parts of a layer (None: all of it) that nothing
     cuts, with operands on the chip. More than the least: about what it takes."""
     boxes = [part or _all_of(layer) for part in parts]
-    problem, found = TilingProblem(layer, arch, boxes[0], Cores(1), slots), dict[Sizes, float]()
-    for box in dict.fromkeys(boxes):
-        piece = problem.of(box)
-        if layer.product:
-            found[box] = max(product_in_one_piece(piece))
-        else:
-            matrix, vector = work_of(piece, box)
-            found[box] = max(matrix, 0.0 if layer.copies else vector)
-    return [found[box] for box in boxes]
+    problem = TilingProblem(layer, arch, boxes[0], Cores(1), slots)
+    pieces = {box: problem.of(box) for box in dict.fromkeys(boxes)}
+    if layer.product:
+        every = dict(zip(pieces, products_in_one_piece([*pieces.values()]), strict=True))
+        return [every[box] for box in boxes]
+    engines = {box: work_of(piece, box) for box, piece in pieces.items()}
+    return [engines[box][0] if layer.copies else max(engines[box]) for box in boxes]
 
 
 def _all_of(layer: Layer) -> Sizes:

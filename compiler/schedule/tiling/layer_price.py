@@ -87,12 +87,25 @@ def least_product(problem: TilingProblem) -> tuple[float, float]:
     return float(problem.repeats * inner), float(problem.repeats * tail)
 
 
-def product_in_one_piece(problem: TilingProblem) -> tuple[float, float]:
-    """Cycles of the matrix and of the vector engine of the candidate that cuts nothing, with
-    operands that come from memories on chip."""
-    sizes = (np.array([size]) for size in (*map(problem.extent, problem.dims), 0))
-    engines = _Candidates(problem, TileSizes(*sizes)).engine_cycles
-    return float(np.ravel(engines.matrix)[0]), float(np.ravel(engines.vector)[0])
+def products_in_one_piece(problems: Sequence[TilingProblem]) -> list[float]:
+    """Of problems of one layer, cycles of the busier engine of the candidate that cuts nothing,
+    with operands that come from memories on chip."""
+    alike: dict[Hashable, list[int]] = defaultdict(list)
+    for position, problem in enumerate(problems):
+        alike[problem.alike_with].append(position)
+    found = dict[int, float]()
+    for positions in alike.values():
+        own = [problems[position] for position in positions]
+
+        def among(values: Sequence[Any]) -> Any:
+            return values[0] if all(value == values[0] for value in values) else np.array(values)
+
+        sizes = zip(*(map(problem.extent, problem.dims) for problem in own), strict=True)
+        choice = TileSizes(*map(np.array, sizes), np.zeros(1, int))
+        engines = _Candidates(own[0].at_once(own, among), choice).engine_cycles
+        busier = np.broadcast_to(np.maximum(engines.matrix, engines.vector), len(own))
+        found |= dict(zip(positions, busier.tolist(), strict=True))
+    return [found[position] for position in range(len(problems))]
 
 
 class _EngineCycles(NamedTuple):
