@@ -24,11 +24,11 @@ from compiler.options import Stages, Trial
 from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Place
 from compiler.schedule.residency.table import Prices
-from compiler.schedule.tracking import Memo, Same
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.loops.cover import Cover, CoverProblem
+from compiler.target.tracking import Memo, Same
 from compiler.tensor_ir.nest import HostNode, NestGraph, same_graph
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property

@@ -20,10 +20,10 @@ from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.bounds import in_one_piece
 from compiler.schedule.tiling.layer_mapping import ParetoFront
-from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Schedule
+from compiler.target.tracking import TrackedCache
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property

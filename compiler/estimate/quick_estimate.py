@@ -36,8 +36,8 @@ from compiler.estimate.core_partition import Computed, CorePartition, LayerParti
 from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.fusion.partition import Outline, Outlines
-from compiler.schedule.tracking import Memo, Same
 from compiler.schedule_ir.layer import Layer
+from compiler.target.tracking import Memo, Same
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property

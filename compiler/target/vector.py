@@ -45,6 +45,7 @@ from compiler.target.machine import (
     joins_in_place,
     temporary_type,
 )
+from compiler.target.tracking import Same, once
 from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
@@ -244,6 +245,13 @@ class VectorWork:
 
     @cached_property
     def _chain(self) -> InstructionChain:
+        nest, tensors = self.nest, self.tensors
+        names = nest.tensor, *(access.tensor for access in nest.reads)
+        facts = ((Same(tensors[name]), name in self.inside) for name in names)
+        key = Same(nest), self.way, self.beside, *facts
+        return once("chain", key, self.arch, lambda seen: replace(self, arch=seen)._made_chain())
+
+    def _made_chain(self) -> InstructionChain:
         nest = self.nest
         inner = tuple(dim.extent for dim in nest.dims[nest.rank :])
         links = tuple(self._batches())

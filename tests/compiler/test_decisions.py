@@ -19,7 +19,7 @@ from compiler.api import CompileOptions, compile_model, prepared
 from compiler.decisions.cache import Decisions
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import stages_for
-from compiler.schedule.tracking import TrackedCache
+from compiler.target.tracking import TrackedCache
 from simmodel.arch.base import FrozenModel, MemoryRole
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay

@@ -12,14 +12,14 @@ its operands' traffic. The fastest is taken, of equal ones that with the fewest 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
 from compiler.target.loops.split import Loops, StridedLoop
-from simmodel.arch.base import Latest
+from compiler.target.tracking import once
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule
 from simmodel.isa.vector import row_of
@@ -295,14 +295,8 @@ def unit_of(
 ) -> Unit:  # fmt: skip
     """Cost of a `form`, with its cost class, on an `engine` of vectors or scalars, of which so many
     move as much `beside` each other; of `operands`, the first is written."""
-    known, asked = _UNITS(arch), (form, tuple(operands), engine, beside)
-    if asked not in known:
-        known[asked] = _unit_of(arch, *asked)
-    return known[asked]
-
-
-_UNITS: Latest[Arch, dict[Hashable, Unit]] = Latest(lambda _: {}, 32)
-"""What was asked about the latest machines: networks have many instructions of few forms."""
+    asked = form, tuple(operands), engine, beside
+    return once("unit", asked, arch, lambda seen: _unit_of(seen, *asked))
 
 
 def _unit_of(

@@ -18,9 +18,10 @@ from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, Generic, TypeVar, cast
 
-from simmodel.arch.base import FrozenModel
+from simmodel.arch.base import FrozenModel, Latest
 from simmodel.arch.record import Arch
 
+Value = TypeVar("Value")
 Field = tuple[str, ...]
 """Names on the way from a machine to one of its fields."""
 _ABSENT = "absent"
@@ -96,6 +97,7 @@ class _TrackedView:
         views: dict[str, Any] = self.__dict__.setdefault("_views", {"matrix": self})
         if name not in views:
             views[name] = _TrackedView(self._part, self._field, self._noted)
+            views[name].__dict__["_array"] = name
             views[name].__dict__["matrix"] = self.engines_[name]
         return views[name]
 
@@ -132,10 +134,40 @@ def _tracked(value: Any, field: Field, noted: dict[Field, Hashable]) -> Any:
     return _TrackedView(value, field, noted) if isinstance(value, FrozenModel) else value
 
 
+def once(question: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value]) -> Value:
+    """The answer to a question about what is in `key`, given once for a machine and all views of
+    it; each view notes what was read of the machine for that question so far."""
+    root, array, noting = cast(Any, arch), "", list[dict[Field, Hashable]]()
+    while type(root) is _TrackedView:
+        own = root.__dict__
+        root, array = own["_part"], array or own.get("_array", "")
+        noting.append(own["_noted"])
+    asked = question, array, bool(noting)
+    machines, answers = _ANSWERS(root)
+    if asked not in machines:
+        seen = TrackedArch(root)
+        view = seen.machine.with_array(array) if array else seen.machine
+        machines[asked] = (view if noting else arch), seen.noted
+    machine, read = machines[asked]
+    if (asked, key) not in answers:
+        answers[asked, key] = make(machine)
+    for noted in noting:
+        if _CLOSED in noted:
+            raise AttributeError("a machine is read when nobody notes it any more")
+        noted.update(read)
+    return cast(Value, answers[asked, key])
+
+
+_Asked = tuple[str, str, bool]
+_ANSWERS: Latest[
+    Arch, tuple[dict[_Asked, tuple[Arch, dict[Field, Hashable]]], dict[Hashable, Any]]
+] = Latest(lambda _: ({}, {}))
+"""Of the latest machines: for each question a view, with what was read of it, and the answers."""
+
+
 # Values that were worked out of a machine, remembered by what was read of it: machines that have
 # the same there share them.
 
-Value = TypeVar("Value")
 Fields = tuple[Field, ...]
 
 
