@@ -101,7 +101,7 @@ def products_in_one_piece(problems: Sequence[TilingProblem]) -> list[float]:
             return values[0] if all(value == values[0] for value in values) else np.array(values)
 
         sizes = zip(*(map(problem.extent, problem.dims) for problem in own), strict=True)
-        choice = TileSizes(*map(np.array, sizes), np.zeros(1, int))
+        choice = TileSizes(*(*map(np.array, sizes), 0))
         engines = _Candidates(own[0].at_once(own, among), choice).engine_cycles
         busier = np.broadcast_to(np.maximum(engines.matrix, engines.vector), len(own))
         found |= dict(zip(positions, busier.tolist(), strict=True))
