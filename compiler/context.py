@@ -28,7 +28,7 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.loops.cover import Cover, CoverProblem
-from compiler.target.tracking import Memo, Same
+from compiler.target.tracking import Same, TrackedMemo
 from compiler.tensor_ir.nest import HostNode, NestGraph, same_graph
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
@@ -77,7 +77,7 @@ class Context:
     """A network with the same operators, whose functions are fused alike; None: there is none."""
     on_host: Mapping[str, str] = field(default_factory=dict)
     """Tensors that the host must compute, with the reason."""
-    memo: Memo | None = None
+    memo: TrackedMemo | None = None
     """What stages made for other machines, with the same options; None: nothing is remembered."""
 
     @property
@@ -118,11 +118,11 @@ class Context:
 
     def run(self, stage: str, apply: Callable[[Given, Arch], IR], given: Given) -> IR:
         """What `stage` makes of `given` on this machine, which the observer has seen."""
-        made = self.made(stage, apply, given)
+        made = self.result_of(stage, apply, given)
         self.observe(stage, made)
         return made
 
-    def made(self, what: str, apply: Callable[[Given, Arch], IR], given: Given) -> IR:
+    def result_of(self, what: str, apply: Callable[[Given, Arch], IR], given: Given) -> IR:
         """What `apply` makes of `given`; the memo has that of machines of which it read the same,
         and one object for all that is the same."""
         if self.memo is None:

@@ -191,12 +191,14 @@ def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
 
     graph = run("lower", lambda given, arch: stages.lower.apply(given, real(arch)), model)
     graph = run("copy-rows", stages.rows.apply, graph)
-    graph = ctx.made("nests", lambda given, _: _rewrite(stages.nests, given, ctx.observe), graph)
+    graph = ctx.result_of(
+        "nests", lambda given, _: _rewrite(stages.nests, given, ctx.observe), graph
+    )
     graph = run("fuse-functions", lambda g, arch: stages.marks.apply(g, arch, ctx.functions), graph)
     graph = run("expand-functions", lambda g, a: stages.functions.apply(g, a, real(a)), graph)
     graph = run("fill-tables", stages.tables.apply, graph)
     graph = run("add-on-write-back", stages.additions.apply, graph)
-    calls = ctx.made("calls", lambda given, _: Fallback(model, given), graph)
+    calls = ctx.result_of("calls", lambda given, _: Fallback(model, given), graph)
     graph = run("place-on-host", on_host, graph)
     graph = run("group-depthwise", stages.depthwise.apply, graph)
     graph = run("join-kernel-rows", stages.kernel_rows.apply, graph)
@@ -211,7 +213,7 @@ def assign_layouts(lowered: Lowered, ctx: Context) -> NestGraph:
     graph, calls = lowered
     stages = ctx.stages
     joined = ctx.run("join-host", lambda g, _: stages.join_host.apply(g, calls.merged), graph)
-    return ctx.made("layouts", lambda g, _: _rewrite(stages.layout, g, ctx.observe), joined)
+    return ctx.result_of("layouts", lambda g, _: _rewrite(stages.layout, g, ctx.observe), joined)
 
 
 def nests(model: ir.Model, ctx: Context) -> NestGraph:

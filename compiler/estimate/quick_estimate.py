@@ -37,7 +37,7 @@ from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable
 from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule.fusion.partition import Outline, Outlines
 from compiler.schedule_ir.layer import Layer
-from compiler.target.tracking import Memo, Same
+from compiler.target.tracking import Same, TrackedMemo
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
@@ -155,7 +155,7 @@ class _Bound(Demands):
         found = (outlines.layer(layer).outline for layer in self.layers)
         return [known.setdefault(outline, len(known)) for outline in found]
 
-    def computed(self, known: Memo, slots: int, arch: Arch) -> tuple[list[Computed], Events]:
+    def computed(self, known: TrackedMemo, slots: int, arch: Arch) -> tuple[list[Computed], Events]:
         """What each layer takes of the engines of a machine, and what all of them do; what is
         `known` of layers on other machines serves again."""
         found = {
@@ -172,9 +172,9 @@ class QuickEstimator:
     what that has read of the machine."""
 
     model: ir.Model
-    memos: dict[Hashable, Memo] = field(default_factory=dict)
+    memos: dict[Hashable, TrackedMemo] = field(default_factory=dict)
     """What stages have made, by options."""
-    known: Memo = field(default_factory=lambda: Memo(_LAYERS))
+    known: TrackedMemo = field(default_factory=lambda: TrackedMemo(_LAYERS))
     """What layers take, by kind."""
     numbers: dict[Outline, int] = field(default_factory=dict)
     """Of kinds of layers."""
@@ -184,14 +184,16 @@ class QuickEstimator:
         nowhere."""
         dtype = options.dtype or arch.types[0]
 
-        memo = self.memos.setdefault((dtype, options.host, repr(options.stages)), Memo(_MOST))
+        memo = self.memos.setdefault(
+            (dtype, options.host, repr(options.stages)), TrackedMemo(_MOST)
+        )
         ctx = Context(arch, options, memo=memo)
         network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
 
         def bound(parts: Sequence[Layer | HostNode], _: Arch) -> _Bound:
             return _Bound(network.graph, parts, self.numbers)
 
-        demands = ctx.made("demands", bound, network.parts)
+        demands = ctx.result_of("demands", bound, network.parts)
         graph, work = demands.graph, memo.of("works", Same(demands), arch, demands.works)
         done = demands.computed(self.known, options.stages.plan.slots, arch)
         # A compiler leaves cores idle that would not help.

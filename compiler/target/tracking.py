@@ -161,7 +161,7 @@ def once(question: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value]
 _Asked = tuple[str, str, bool]
 _ANSWERS: Latest[
     Arch, tuple[dict[_Asked, tuple[Arch, dict[Field, Hashable]]], dict[Hashable, Any]]
-] = Latest(lambda _: ({}, {}))
+] = Latest(lambda _: ({}, {}), 4)
 """Of the latest machines: for each question a view, with what was read of it, and the answers."""
 
 
@@ -269,7 +269,7 @@ class Same:
 
 
 @dataclass
-class Memo:
+class TrackedMemo:
     """What functions made for the machines that were asked about one after the other."""
 
     most: int

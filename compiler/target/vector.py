@@ -245,9 +245,10 @@ class VectorWork:
 
     @cached_property
     def _chain(self) -> InstructionChain:
-        nest, tensors = self.nest, self.tensors
-        names = nest.tensor, *(access.tensor for access in nest.reads)
-        facts = ((Same(tensors[name]), name in self.inside) for name in names)
+        nest, facts = self.nest, list[object]()
+        for name in (nest.tensor, *(access.tensor for access in nest.reads)):
+            own = self.tensors[name]
+            facts += own.dtype, own.shape, own.storage.strides, own.digits, name in self.inside
         key = Same(nest), self.way, self.beside, *facts
         return once("chain", key, self.arch, lambda seen: replace(self, arch=seen)._made_chain())
 
