@@ -168,8 +168,8 @@ class _Bound(Demands):
 
 @dataclass
 class QuickEstimator:
-    """A network (of `prepared`) on any machines: as it is bound to engines, it is remembered by
-    what that has read of the machine."""
+    """A network (of `prepared`) on any machines: stages of lowering and layers are remembered by
+    what has been read of the machine for them."""
 
     model: ir.Model
     memos: dict[Hashable, TrackedMemo] = field(default_factory=dict)
@@ -182,11 +182,8 @@ class QuickEstimator:
     def on(self, arch: Arch, options: CompileOptions) -> NetworkEstimate:
         """What it should take on `arch`. Raises UnsupportedModel for operators that can run
         nowhere."""
-        dtype = options.dtype or arch.types[0]
-
-        memo = self.memos.setdefault(
-            (dtype, options.host, repr(options.stages)), TrackedMemo(_MOST)
-        )
+        asked = options.dtype or arch.types[0], options.host, repr(options.stages)
+        memo = self.memos.setdefault(asked, TrackedMemo(_MOST))
         ctx = Context(arch, options, memo=memo)
         network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
 
