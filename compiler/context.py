@@ -127,7 +127,7 @@ class Context:
         and one object for all that is the same."""
         if self.memo is None:
             return apply(given, self.arch)
-        return self.memo.of(what, Same(given), self.arch, lambda seen: apply(given, seen), _alike)
+        return self.memo.ask(what, Same(given), self.arch, lambda seen: apply(given, seen), _alike)
 
 
 def _alike(one: object, other: object) -> bool:

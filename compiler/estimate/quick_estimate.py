@@ -47,10 +47,8 @@ _KEPT = 0.5
 """Share of the memories on the chip that a map may take and stay there."""
 _ROWS = 4
 """Rows of a map that neighbours hand on at once."""
-_MOST = 256
-"""Forms of one network that are remembered, and kinds of engines."""
-_LAYERS = 1 << 14
-"""Layers on kinds of engines."""
+_MOST = 1 << 14
+"""What is remembered of one network: stages of lowering, and layers on kinds of engines."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ class _Bound(Demands):
         """What each layer takes of the engines of a machine, and what all of them do; what is
         `known` of layers on other machines serves again."""
         found = {
-            kind: known.of("layer", (kind, slots), arch, partial(computed, layer, slots))
+            kind: known.ask("layer", (kind, slots), arch, partial(computed, layer, slots))
             for kind, layer in dict(zip(self.kinds, self.layers, strict=True)).items()
         }
         each = [found[kind] for kind in self.kinds]
@@ -173,9 +171,7 @@ class QuickEstimator:
 
     model: ir.Model
     memos: dict[Hashable, TrackedMemo] = field(default_factory=dict)
-    """What stages have made, by options."""
-    known: TrackedMemo = field(default_factory=lambda: TrackedMemo(_LAYERS))
-    """What layers take, by kind."""
+    """What stages have made and layers take, by options."""
     numbers: dict[Outline, int] = field(default_factory=dict)
     """Of kinds of layers."""
 
@@ -191,8 +187,8 @@ class QuickEstimator:
             return _Bound(network.graph, parts, self.numbers)
 
         demands = ctx.result_of("demands", bound, network.parts)
-        graph, work = demands.graph, memo.of("works", Same(demands), arch, demands.works)
-        done = demands.computed(self.known, options.stages.plan.slots, arch)
+        graph, work = demands.graph, memo.ask("works", Same(demands), arch, demands.works)
+        done = demands.computed(memo, options.stages.plan.slots, arch)
         # A compiler leaves cores idle that would not help.
         counts = sorted({1, arch.core_count})
         every = (_taken(demands, done, arch, options, cores) for cores in counts)

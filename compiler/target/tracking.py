@@ -269,33 +269,25 @@ class Same:
 
 
 @dataclass
-class TrackedMemo:
-    """What functions made for the machines that were asked about one after the other."""
-
-    most: int
-    """Values of each function."""
-    caches: dict[str, TrackedCache[Any]] = field(default_factory=dict)
-    """By the function's name."""
+class TrackedMemo(TrackedCache[Any]):
+    """Values of several functions, for machines that are asked about one after the other."""
 
     def __post_init__(self) -> None:
         self._arch: Arch | None = None
-        self._standing: dict[str, dict[int, Hashed]] = {}
-        self._seen: dict[tuple[str, int], TrackedArch] = {}
+        self._known: dict[int, Hashed] = {}
+        self._views: dict[int, TrackedArch] = {}
 
-    def of(
-        self, name: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value],
+    def ask(
+        self, function: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value],
         same: Callable[[Value, Value], bool] | None = None,
     ) -> Value:  # fmt: skip
-        """The value of `make`, as `TrackedCache.of` has it: those that have read the same of the
-        last machine share a view of this one."""
+        """The value of `make`, as `of` has it: those that have read the same of the last machine
+        share a view of this one."""
         if arch is not self._arch:
-            self._arch, self._standing, self._seen = arch, {}, {}
-        if name not in self.caches:
-            self.caches[name] = TrackedCache(self.most)
-        cache, standing = self.caches[name], self._standing.setdefault(name, {})
-        seen, sets = None, cache.asked.get(Hashed(key))
-        if sets:
-            last = name, next(reversed(sets))
-            seen = self._seen[last] = self._seen.get(last) or TrackedArch(arch)
-        found: Value = cache.of(key, arch, standing, make, seen, same)
+            self._arch, self._known, self._views = arch, {}, {}
+        asked, seen = (function, key), None
+        if sets := self.asked.get(Hashed(asked)):
+            last = next(reversed(sets))
+            seen = self._views[last] = self._views.get(last) or TrackedArch(arch)
+        found: Value = self.of(asked, arch, self._known, make, seen, same)
         return found
