@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -44,11 +44,8 @@ def price(problem: TilingProblem, choice: TileSizes) -> TilePrices:
 def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePrices]:
     """The same of the candidates of several problems of one layer, which differ in their parts;
     those that are alike at once, as an array costs little more than a number."""
-    alike: dict[Hashable, list[int]] = defaultdict(list)
-    for position, (problem, _) in enumerate(asked):
-        alike[problem.alike_with].append(position)
     found = dict[int, TilePrices]()
-    for positions in alike.values():
+    for positions in _alike([problem for problem, _ in asked]):
         problems, choices = zip(*(asked[position] for position in positions), strict=True)
         counts = [choice.shape[0] for choice in choices]
         ends = list(accumulate(counts))
@@ -66,6 +63,14 @@ def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePric
                 *(c[end - count : end] if np.shape(c)[:1] == (ends[-1],) else c for c in priced)
             )
     return [found[position] for position in range(len(asked))]
+
+
+def _alike(problems: Iterable[TilingProblem]) -> Iterable[list[int]]:
+    """Positions of problems that can be priced at once."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for position, problem in enumerate(problems):
+        found[problem.alike_with].append(position)
+    return found.values()
 
 
 def least_product(problem: TilingProblem) -> tuple[float, float]:
@@ -90,11 +95,8 @@ def least_product(problem: TilingProblem) -> tuple[float, float]:
 def products_in_one_piece(problems: Sequence[TilingProblem]) -> list[float]:
     """Of problems of one layer, cycles of the busier engine of the candidate that cuts nothing,
     with operands that come from memories on chip."""
-    alike: dict[Hashable, list[int]] = defaultdict(list)
-    for position, problem in enumerate(problems):
-        alike[problem.alike_with].append(position)
     found = dict[int, float]()
-    for positions in alike.values():
+    for positions in _alike(problems):
         own = [problems[position] for position in positions]
 
         def among(values: Sequence[Any]) -> Any:
