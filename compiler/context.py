@@ -28,12 +28,14 @@ from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Schedule
 from compiler.target.loops.cover import Cover, CoverProblem
-from compiler.tensor_ir.nest import HostNode, NestGraph
+from compiler.target.tracking import Same, TrackedMemo
+from compiler.tensor_ir.nest import HostNode, NestGraph, same_graph
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 from simmodel.program.program import Probe, Program
 
 IR = TypeVar("IR")
+Given = TypeVar("Given")
 Unit = TypeVar("Unit", Layer, Group)
 Observer = Callable[[str, Any], None]
 """Called with the name of each stage and what it made, which the next stage may change. From
@@ -75,6 +77,8 @@ class Context:
     """A network with the same operators, whose functions are fused alike; None: there is none."""
     on_host: Mapping[str, str] = field(default_factory=dict)
     """Tensors that the host must compute, with the reason."""
+    memo: TrackedMemo | None = None
+    """What stages made for other machines, with the same options; None: nothing is remembered."""
 
     @property
     def stages(self) -> Stages:
@@ -112,10 +116,25 @@ class Context:
         )
         return ScheduledNetwork(search, steps, tuple(notes))
 
-    def observed(self, stage: str, made: IR) -> IR:
-        """What `stage` `made`, which the observer has seen."""
+    def run(self, stage: str, apply: Callable[[Given, Arch], IR], given: Given) -> IR:
+        """What `stage` makes of `given` on this machine, which the observer has seen."""
+        made = self.result_of(stage, apply, given)
         self.observe(stage, made)
         return made
+
+    def result_of(self, what: str, apply: Callable[[Given, Arch], IR], given: Given) -> IR:
+        """What `apply` makes of `given`; the memo has that of machines of which it read the same,
+        and one object for all that is the same."""
+        if self.memo is None:
+            return apply(given, self.arch)
+        return self.memo.ask(what, Same(given), self.arch, lambda seen: apply(given, seen), _alike)
+
+
+def _alike(one: object, other: object) -> bool:
+    """Whether two values that a stage made of one value are the same."""
+    if isinstance(one, NestGraph) and isinstance(other, NestGraph):
+        return same_graph(one, other)
+    return isinstance(one, tuple) and one == other
 
 
 @dataclass(frozen=True)

@@ -180,31 +180,40 @@ def _rewrite(passes: Iterable[Pass[IR]], made: IR, observe: Observer) -> IR:
 
 def lower_for_target(model: ir.Model, ctx: Context) -> Lowered:
     """The network with a host node for each operator that the machine cannot run."""
-    stages, arch = ctx.stages, ctx.arch
-    real = real_type(arch, ctx.dtype)
-    graph = ctx.observed("lower", stages.lower.apply(model, real))
-    graph = ctx.observed("copy-rows", stages.rows.apply(graph, arch))
-    graph = _rewrite(stages.nests, graph, ctx.observe)
-    graph = ctx.observed("fuse-functions", stages.marks.apply(graph, arch, ctx.functions))
-    graph = ctx.observed("expand-functions", stages.functions.apply(graph, arch, real))
-    graph = ctx.observed("fill-tables", stages.tables.apply(graph, arch))
-    graph = ctx.observed("add-on-write-back", stages.additions.apply(graph, arch))
-    calls, place = Fallback(model, graph), replace(stages.host, allowed=ctx.host_allowed)
-    graph = place.apply(graph, arch, calls.host_node, refusal, ctx.on_host)
-    graph = ctx.observed("place-on-host", graph)
-    graph = ctx.observed("group-depthwise", stages.depthwise.apply(graph, arch))
-    graph = ctx.observed("join-kernel-rows", stages.kernel_rows.apply(graph, arch))
-    graph = ctx.observed("keep-narrow", stages.narrow.apply(graph, arch))
-    graph = ctx.observed("transform-kernels", stages.kernels.apply(graph, arch))
-    graph = ctx.observed("start-sums", stages.starts.apply(graph, arch))
-    return ctx.observed("fill-columns", stages.columns.apply(graph, arch)), calls
+    stages, run = ctx.stages, ctx.run
+
+    def real(arch: Arch) -> str:
+        return real_type(arch, ctx.dtype)
+
+    def on_host(graph: NestGraph, arch: Arch) -> NestGraph:
+        place = replace(stages.host, allowed=ctx.host_allowed)
+        return place.apply(graph, arch, calls.host_node, refusal, ctx.on_host)
+
+    graph = run("lower", lambda given, arch: stages.lower.apply(given, real(arch)), model)
+    graph = run("copy-rows", stages.rows.apply, graph)
+    graph = ctx.result_of(
+        "nests", lambda given, _: _rewrite(stages.nests, given, ctx.observe), graph
+    )
+    graph = run("fuse-functions", lambda g, arch: stages.marks.apply(g, arch, ctx.functions), graph)
+    graph = run("expand-functions", lambda g, a: stages.functions.apply(g, a, real(a)), graph)
+    graph = run("fill-tables", stages.tables.apply, graph)
+    graph = run("add-on-write-back", stages.additions.apply, graph)
+    calls = ctx.result_of("calls", lambda given, _: Fallback(model, given), graph)
+    graph = run("place-on-host", on_host, graph)
+    graph = run("group-depthwise", stages.depthwise.apply, graph)
+    graph = run("join-kernel-rows", stages.kernel_rows.apply, graph)
+    graph = run("keep-narrow", stages.narrow.apply, graph)
+    graph = run("transform-kernels", stages.kernels.apply, graph)
+    graph = run("start-sums", stages.starts.apply, graph)
+    return run("fill-columns", stages.columns.apply, graph), calls
 
 
 def assign_layouts(lowered: Lowered, ctx: Context) -> NestGraph:
     """The network with few calls to the host and few copies."""
     graph, calls = lowered
-    joined = ctx.observed("join-host", ctx.stages.join_host.apply(graph, calls.merged))
-    return _rewrite(ctx.stages.layout, joined, ctx.observe)
+    stages = ctx.stages
+    joined = ctx.run("join-host", lambda g, _: stages.join_host.apply(g, calls.merged), graph)
+    return ctx.result_of("layouts", lambda g, _: _rewrite(stages.layout, g, ctx.observe), joined)
 
 
 def nests(model: ir.Model, ctx: Context) -> NestGraph:
@@ -217,13 +226,12 @@ def nests(model: ir.Model, ctx: Context) -> NestGraph:
 
 def fuse_tails(graph: NestGraph, ctx: Context) -> Network[Layer]:
     """Nests as layers: a product or another operator with its element-wise tail."""
-    return Network(graph, ctx.observed("fuse-tails", ctx.stages.fuse.apply(graph)))
+    return Network(graph, ctx.run("fuse-tails", lambda g, _: ctx.stages.fuse.apply(g), graph))
 
 
 def bind(network: Network[Layer], ctx: Context) -> Network[Layer]:
     """Every operator with its engine."""
-    parts = ctx.observed("bind", ctx.stages.bind.apply(network.parts, ctx.arch))
-    return replace(network, parts=parts)
+    return replace(network, parts=ctx.run("bind", ctx.stages.bind.apply, network.parts))
 
 
 def cut_tails(network: Network[Layer], ctx: Context) -> Network[Layer]:

@@ -82,7 +82,7 @@ _WAYS = ("fusion", "halo", "objective", "effort", "passes")
 )  # fmt: skip
 @click.option(
     "--estimate", is_flag=True,
-    help="Price layers one by one instead of compiling and running: about a tenth of "
+    help="Price layers one by one instead of compiling and running: some hundredths of "
     "a second a point. Rows, plots and report say so.",
 )  # fmt: skip
 @click.option(

@@ -97,16 +97,21 @@ def least_product_cycles(arch: Arch, dtype: str, pixels: int, columns: int, dept
 
 
 def depthwise_cycles(
-    arch: Arch, dtype: str, pixels: int, channels: int, taps: int, together: int = 1
-) -> int:
+    arch: Arch, dtype: str, pixels: int, channels: int, taps: int, together: Any = 1
+) -> Any:
     """Cycles of a depthwise product on the matrix engine, with its start-ups: natively, else
-    products of `together` channels with themselves, right behind each other."""
+    products of `together` channels with themselves, a number or an array, right behind each
+    other."""
     if arch.matrix.depthwise:
         cycles = native_cycles(arch.matrix, product_type(dtype), pixels, channels, taps)
         return product_startup(arch) + cycles
     most = min(pixels, arch.matrix.max_pixels or pixels)
-    blocks = most, math.ceil(pixels / most)
-    whole, rest = divmod(channels, together)
-    sizes = [together] * bool(whole) + [rest] * bool(rest)
-    first, *last = (array_work(arch, dtype, blocks, each, each, taps) for each in sizes)
-    return int((whole or 1) * first.cycles + sum(each.cycles for each in last) + first.gap)
+    blocks, many = (most, math.ceil(pixels / most)), np.ndim(together)
+    each = np.minimum(together, channels) if many else min(together, channels)
+    whole, rest = channels // each, channels % each
+    first = array_work(arch, dtype, blocks, each, each, taps)
+    cycles = whole * first.cycles
+    if many or rest:
+        last = array_work(arch, dtype, blocks, rest, rest, taps)
+        cycles = cycles + (rest > 0) * last.cycles
+    return np.floor(cycles + first.gap) if many else int(cycles + first.gap)

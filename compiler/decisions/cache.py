@@ -2,7 +2,7 @@
 
 Neighbouring points of a study differ in a field or two, and many fields decide nothing about tiles:
 the depth of queues, tokens, energies, the host. A decision notes what it has read
-(`compiler.schedule.tracking`) and serves every machine that has the same there; it is kept as a
+(`compiler.target.tracking`) and serves every machine that has the same there; it is kept as a
 tree (`compiler.decisions.text`), which is followed like one that was written by hand, so that the
 program is the one that a search would give.
 
@@ -27,8 +27,8 @@ from compiler.decisions.text.tree import Tree
 from compiler.memory.on_chip import PlacedGroup, Step
 from compiler.options import Stages
 from compiler.schedule.tiling.layer_mapping import ParetoFront
-from compiler.schedule.tracking import Field, TrackedArch, TrackedCache, read_again
 from compiler.schedule_ir.layer import Layer
+from compiler.target.tracking import Field, TrackedArch, TrackedCache, read_again
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from compiler.tensor_ir.text import print_graph
 from simmodel.arch.record import Arch

@@ -20,10 +20,10 @@ from compiler.plan.make_plan import Plan
 from compiler.schedule.residency.buffer import Place
 from compiler.schedule.tiling.bounds import in_one_piece
 from compiler.schedule.tiling.layer_mapping import ParetoFront
-from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, Schedule
+from compiler.target.tracking import TrackedCache
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
@@ -132,7 +132,7 @@ class GroupCosts:
         slots = self.search.slots
         numbers = [self.search.outlines.layer(layer).number for layer in found]
         first = dict(zip(numbers[::-1], found[::-1], strict=True))  # equal layers are asked once
-        cycles = {n: max(in_one_piece(layer, self.arch, slots)) for n, layer in first.items()}
+        cycles = {n: in_one_piece(layer, self.arch, slots)[0] for n, layer in first.items()}
         computing = sum(map(cycles.__getitem__, numbers))
         tensors = (graph.tensors[name] for layer in found for name in layer.inputs)
         constant = {t.storage.buffer: t.stored for t in tensors if t.data is not None}

@@ -63,22 +63,17 @@ class Computed:
     """What its engines do."""
 
 
-def computed(layers: Sequence[Layer], slots: int, arch: Arch) -> tuple[Computed, ...]:
-    """Of each layer in one piece, without halos."""
-    found = list[Computed]()
-    for layer in layers:
-        events, shape = engine_events(layer, arch), layer.result.shape
-        whole = max(*in_one_piece(layer, arch, slots), memory_cycles(events, arch))
-        # What a core takes of the cycles of a layer that all of them share.
-        every = max(in_one_piece(layer, arch, slots, shape)) if arch.core_count > 1 else 0.0
-        rows, channels = (
-            whole * max(in_one_piece(layer, arch, slots, cut(shape, arch.core_count))) / every
-            if every
-            else whole
-            for cut in (by_rows, by_channels)
-        )
-        found.append(Computed(whole, rows, channels, events))
-    return tuple(found)
+def computed(layer: Layer, slots: int, arch: Arch) -> Computed:
+    """Of a layer in one piece, without halos."""
+    events, shape, cores = engine_events(layer, arch), layer.result.shape, arch.core_count
+    # What a core takes of the cycles of a layer that all of them share.
+    parts = (shape, by_rows(shape, cores), by_channels(shape, cores)) if cores > 1 else ()
+    engines, *shares = in_one_piece(layer, arch, slots, (None, *parts))
+    whole = max(engines, memory_cycles(events, arch))
+    if not any(shares[:1]):
+        return Computed(whole, whole, whole, events)
+    every, rows, channels = shares
+    return Computed(whole, whole * rows / every, whole * channels / every, events)
 
 
 @dataclass(frozen=True)

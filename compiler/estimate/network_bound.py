@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from compiler.context import CompileResult
 from compiler.cost.overlap import copy_rate, host_cycles, in_turn
-from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.target.bind import depthwise_each
 from compiler.target.machine import array_of, array_takes, on_its_array, rate_type
@@ -41,8 +40,6 @@ from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
 from simmodel.trace import Events
 
-_MOST = 256
-"""Kinds of engines for which work is remembered."""
 _TINY = 1e-9
 
 
@@ -96,9 +93,6 @@ class Demands:
 
     graph: NestGraph
     parts: Sequence[Layer | HostNode]
-    known: TrackedCache[dict[str, EngineWork]] = field(
-        default_factory=lambda: TrackedCache(_MOST), compare=False, repr=False
-    )
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -139,11 +133,7 @@ class Demands:
 
     def works(self, arch: Arch) -> dict[str, EngineWork]:
         """By its result, what each nest takes of the engines of a machine."""
-
-        def make(seen: Arch) -> dict[str, EngineWork]:
-            return dict(pair for layer in self.layers for pair in works(layer, self.least, seen))
-
-        return self.known.of((), arch, {}, make)
+        return dict(pair for layer in self.layers for pair in works(layer, self.least, arch))
 
 
 def bound_of(result: CompileResult, arch: Arch) -> Attainable:

@@ -19,8 +19,9 @@ What takes energy is counted along (`compiler.estimate.activity`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,7 +35,9 @@ from compiler.estimate.activity import copy_events
 from compiler.estimate.core_partition import Computed, CorePartition, LayerPartition, computed
 from compiler.estimate.network_bound import Demands, NetworkEstimate, attainable, room
 from compiler.pipeline import bind, fuse_tails, nests
-from compiler.schedule.tracking import TrackedCache
+from compiler.schedule.fusion.partition import Outline, Outlines
+from compiler.schedule_ir.layer import Layer
+from compiler.target.tracking import Same, TrackedMemo
 from compiler.tensor_ir.nest import HostNode
 from simmodel.arch.record import Arch
 from simmodel.isa.region import cached_property
@@ -44,18 +47,16 @@ _KEPT = 0.5
 """Share of the memories on the chip that a map may take and stay there."""
 _ROWS = 4
 """Rows of a map that neighbours hand on at once."""
-_MOST = 256
-"""Forms of one network that are remembered."""
+_MOST = 1 << 14
+"""What is remembered of one network: stages of lowering, and layers on kinds of engines."""
 
 
 @dataclass(frozen=True)
 class _Bound(Demands):
-    """A network that is bound, what its layers take of engines by what that reads of them, and what
-    they read from memory."""
+    """A network that is bound, and what its layers read from memory."""
 
-    engines: TrackedCache[tuple[tuple[Computed, ...], Events]] = field(
-        default_factory=lambda: TrackedCache(_MOST), compare=False, repr=False
-    )
+    numbers: dict[Outline, int] = field(default_factory=dict, compare=False, repr=False)
+    """Of all kinds of layers."""
 
     @cached_property
     def stored(self) -> dict[str, int]:
@@ -145,39 +146,52 @@ class _Bound(Demands):
         maps = [sum(map(self.row_bytes.__getitem__, (*m, la.result.name))) for la, m in pairs]
         return np.array(maps) + self.constant_bytes
 
-    def computed(self, arch: Arch, slots: int) -> tuple[tuple[Computed, ...], Events]:
-        """What each layer takes of the engines of a machine, and what all of them do."""
+    @cached_property
+    def kinds(self) -> list[int]:
+        """Of each layer, the number of all that take the same."""
+        outlines, known = Outlines(), self.numbers
+        found = (outlines.layer(layer).outline for layer in self.layers)
+        return [known.setdefault(outline, len(known)) for outline in found]
 
-        def make(seen: Arch) -> tuple[tuple[Computed, ...], Events]:
-            found = computed(self.layers, slots, seen)
-            return found, Events.total(each.events for each in found)
-
-        return self.engines.of(slots, arch, {}, make)
+    def computed(self, known: TrackedMemo, slots: int, arch: Arch) -> tuple[list[Computed], Events]:
+        """What each layer takes of the engines of a machine, and what all of them do; what is
+        `known` of layers on other machines serves again."""
+        found = {
+            kind: known.ask("layer", (kind, slots), arch, partial(computed, layer, slots))
+            for kind, layer in dict(zip(self.kinds, self.layers, strict=True)).items()
+        }
+        each = [found[kind] for kind in self.kinds]
+        return each, Events.total(one.events for one in each)
 
 
 @dataclass
 class QuickEstimator:
-    """A network (of `prepared`) on any machines: as it is bound to engines, it is remembered by
-    what that has read of the machine."""
+    """A network (of `prepared`) on any machines: stages of lowering and layers are remembered by
+    what has been read of the machine for them."""
 
     model: ir.Model
-    bound: TrackedCache[_Bound] = field(default_factory=lambda: TrackedCache(_MOST))
+    memos: dict[Hashable, TrackedMemo] = field(default_factory=dict)
+    """What stages have made and layers take, by options."""
+    numbers: dict[Outline, int] = field(default_factory=dict)
+    """Of kinds of layers."""
 
     def on(self, arch: Arch, options: CompileOptions) -> NetworkEstimate:
         """What it should take on `arch`. Raises UnsupportedModel for operators that can run
         nowhere."""
-        dtype = options.dtype or arch.types[0]
+        asked = options.dtype or arch.types[0], options.host, repr(options.stages)
+        memo = self.memos.setdefault(asked, TrackedMemo(_MOST))
+        ctx = Context(arch, options, memo=memo)
+        network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
 
-        def bound(seen: Arch) -> _Bound:
-            ctx = Context(seen, options)
-            network = bind(fuse_tails(nests(self.model, ctx), ctx), ctx)
-            return _Bound(network.graph, network.parts)
+        def bound(parts: Sequence[Layer | HostNode], _: Arch) -> _Bound:
+            return _Bound(network.graph, parts, self.numbers)
 
-        asked = dtype, options.host, repr(options.stages)
-        demands = self.bound.of(asked, arch, {}, bound)
-        graph, work = demands.graph, demands.works(arch)
+        demands = ctx.result_of("demands", bound, network.parts)
+        graph, work = demands.graph, memo.ask("works", Same(demands), arch, demands.works)
+        done = demands.computed(memo, options.stages.plan.slots, arch)
         # A compiler leaves cores idle that would not help.
-        every = (_taken(demands, arch, options, cores) for cores in sorted({1, arch.core_count}))
+        counts = sorted({1, arch.core_count})
+        every = (_taken(demands, done, arch, options, cores) for cores in counts)
         total, events = min(every, key=itemgetter(0))
         calls = [step for step in graph.steps if isinstance(step, HostNode)]
         total += arch.host_cycles(graph.port_bytes)
@@ -189,11 +203,12 @@ class QuickEstimator:
 
 
 def _taken(
-    demands: _Bound, arch: Arch, options: CompileOptions, cores: int
-) -> tuple[float, Events]:
+    demands: _Bound, done: tuple[list[Computed], Events], arch: Arch, options: CompileOptions,
+    cores: int,
+) -> tuple[float, Events]:  # fmt: skip
     """Cycles of all layers on so many cores, and what happens there."""
     parts = CorePartition(arch, cores, options.stages.share.multicast_route(arch))
-    computing, engines = demands.computed(arch, options.stages.plan.slots)
+    computing, engines = done
     maps = [sum(map(demands.stored.__getitem__, names)) for names in demands.maps]
     divided = parts.of(computing, demands.new, maps)
     moved = _traffic(demands, arch, parts, cores)

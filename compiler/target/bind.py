@@ -30,6 +30,7 @@ from compiler.target.machine import (
     vector_lacks,
     vector_multiplies,
 )
+from compiler.target.tracking import Same, once
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest, Tensor, order_of
 from simmodel.arch.record import Arch
@@ -66,6 +67,12 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
 def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
     """Cycles of a depthwise product on the array that is best for it, its channels together or
     alone as it has them, and alone on the vector engine; infinite where it has none."""
+    names = nest.tensor, *(access.tensor for access in nest.reads)
+    key = Same(nest), *(Same(tensors[name]) for name in names)
+    return once("depthwise", key, arch, lambda seen: _depthwise_each(nest, tensors, seen))
+
+
+def _depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
     dtype = tensors[nest.operands[0].tensor].dtype
     array = vector = math.inf
     seen = on_its_array(nest, tensors, arch)

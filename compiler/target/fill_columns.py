@@ -68,7 +68,9 @@ def filled(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Nest, tu
     if not _able(nest, tensors, arch):
         return nest, ()
     seen = on_its_array(nest, tensors, arch)
-    ways = [(nest, tensors[nest.operands[1].tensor]), *_side_by_side(nest, tensors, seen)]
+    if not (wider := [*_side_by_side(nest, tensors, seen)]):
+        return nest, ()
+    ways = [(nest, tensors[nest.operands[1].tensor]), *wider]
     priced = [
         (_cycles(*way, tensors, seen) * (1.0 if n else WORTH), n) for n, way in enumerate(ways)
     ]

@@ -71,11 +71,13 @@ def _channels_per_product(nest: Nest, tensors: dict[str, Tensor], arch: Arch) ->
     best, least = 1, min(depthwise_each(nest, tensors, arch)) + way.run(weights).cycles
     for seen in able:
         way = Path(arch, 1, arch.constants, seen.matrix.weights)
-        for each in range(2, min(channels, max(tile_limits(seen.matrix))) + 1):
-            cycles = depthwise_cycles(seen, dtype, pixels, channels, taps, each)
-            cycles = cycles / seen.matrix.units + way.run(each * weights).cycles
-            if cycles < least:
-                best, least = each, cycles
+        each = np.arange(2, min(channels, max(tile_limits(seen.matrix))) + 1)
+        if not each.size:
+            continue
+        cycles = depthwise_cycles(seen, dtype, pixels, channels, taps, each)
+        cycles = cycles / seen.matrix.units + way.run(each * weights).cycles
+        if cycles.min() < least:
+            best, least = int(each[cycles.argmin()]), cycles.min()
     return best
 
 

@@ -155,14 +155,14 @@ def _pays(
         each = least_product_cycles(arch, kind, pixels, columns, depth)
         return max(steps * each / arch.matrix.units, tail)
 
-    moved = min(moved_each(copy, tensors, arch))
-    if 2 * made.stored > arch.memories.on_chip()["local"].size:
-        ways = (Path(arch, 1, "dram", "local", store=store) for store in (False, True))
-        moved += sum(float(way.box(made, made.shape).cycles) for way in ways)
     pixels, columns, *_ = product_extents(apart)
     before = min(
         (way.load if source.name in given else 0.0) + engines(pixels, columns, way.depth, way.steps)
         for way in few_channels(source, apart, arch)
     )
     pixels, columns, deep, positions, batch = product_extents(together)
-    return moved + engines(pixels, columns, deep * positions, batch) < before
+    taken = engines(pixels, columns, deep * positions, batch) + min(moved_each(copy, tensors, arch))
+    if taken < before and 2 * made.stored > arch.memories.on_chip()["local"].size:
+        ways = (Path(arch, 1, "dram", "local", store=store) for store in (False, True))
+        taken += sum(float(way.box(made, made.shape).cycles) for way in ways)
+    return taken < before

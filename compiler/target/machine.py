@@ -240,7 +240,8 @@ def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
     pixels, columns, deep, positions, batch = product_extents(nest)
     units = arch.matrix.units
     if nest.depthwise:
-        return depthwise_cycles(arch, dtype, pixels, batch, positions, nest.sparse) / units
+        cycles = depthwise_cycles(arch, dtype, pixels, batch, positions, nest.sparse)
+        return float(cycles / units)
     if dtype in WINOGRAD:
         y, x = (nest.dims[tap.row].extent for tap in roles(nest).taps)
         pixels = pixels // (y * x) * whole_tiles(dtype, y, x)

@@ -45,6 +45,7 @@ from compiler.target.machine import (
     joins_in_place,
     temporary_type,
 )
+from compiler.target.tracking import Same, once
 from compiler.tensor_ir.nest import Access, Nest, Tensor, order_of
 from simmodel.arch.element_types import accumulator_of, is_float, size_of
 from simmodel.arch.record import Arch
@@ -244,6 +245,14 @@ class VectorWork:
 
     @cached_property
     def _chain(self) -> InstructionChain:
+        nest, facts = self.nest, list[object]()
+        for name in (nest.tensor, *(access.tensor for access in nest.reads)):
+            own = self.tensors[name]
+            facts += own.dtype, own.shape, own.storage.strides, own.digits, name in self.inside
+        key = Same(nest), self.way, self.beside, *facts
+        return once("chain", key, self.arch, lambda seen: replace(self, arch=seen)._made_chain())
+
+    def _made_chain(self) -> InstructionChain:
         nest = self.nest
         inner = tuple(dim.extent for dim in nest.dims[nest.rank :])
         links = tuple(self._batches())
@@ -262,7 +271,7 @@ class VectorWork:
         if self.way.finisher != "vector":
             return 0.0
         total, nest = 0.0, self.nest
-        for batch in self._batches():
+        for batch in self._chain.links:
             inner = nest.dims[nest.rank :] if batch.kind.reduces else ()
             elements: int = math.prod((*self.sizes, *(dim.extent for dim in inner))) * batch.times
             total += elements * max(1, batch.taps) / batch.unit.lanes * batch.unit.factor
@@ -273,7 +282,7 @@ class VectorWork:
         least instructions."""
         made: int = math.prod(self.sizes)
         inner = [dim.extent for dim in self.nest.dims[self.nest.rank :]]
-        for batch in self._batches():
+        for batch in self._chain.links:
             deep = inner if batch.kind.reduces or batch.taps else [1] * len(inner)
             extents = [*self.sizes, *deep]
             target, *sources = batch.places

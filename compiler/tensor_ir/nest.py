@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from compiler.frontend.quantization.narrow_constants import Narrow
@@ -441,6 +442,22 @@ class NestGraph:
 
     def buffer_of(self, tensor: str) -> str:
         return self.tensors[tensor].storage.buffer
+
+
+def same_graph(one: NestGraph, other: NestGraph) -> bool:
+    """Whether graphs that one pass made of the same graph are the same; numbers of a constant that
+    are made when they are asked for follow from its name then."""
+
+    def same(a: Tensor, b: Tensor) -> bool:
+        if a is b:
+            return True
+        narrow = [None if each.narrow is None else each.narrow.outline for each in (a, b)]
+        there = isinstance(a.data, np.ndarray) and isinstance(b.data, np.ndarray)
+        data = np.array_equal(a.data, b.data) if there else type(a.data) is type(b.data)  # type: ignore[arg-type]
+        return narrow[0] == narrow[1] and a.digits == b.digits and data
+
+    pairs = zip(one.tensors.items(), other.tensors.items(), strict=False)
+    return one == other and all(m == n and same(a, b) for (m, a), (n, b) in pairs)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

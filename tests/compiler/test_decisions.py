@@ -15,11 +15,11 @@ from networks import Net
 from pydantic import ValidationError
 
 from archgen.schema import rewritten
-from compiler.api import CompileOptions, compile_model, prepared
+from compiler.api import CompileOptions, QuickEstimator, compile_model, prepared
 from compiler.decisions.cache import Decisions
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.options import stages_for
-from compiler.schedule.tracking import TrackedCache
+from compiler.target.tracking import TrackedCache
 from simmodel.arch.base import FrozenModel, MemoryRole
 from simmodel.arch.record import Arch
 from simmodel.arch.units import Bandwidth, Delay
@@ -135,6 +135,36 @@ def test_a_change_of_any_field_that_changes_a_schedule_is_noticed() -> None:
     served = {name for name, found in fields.items() if found}
     assert {"front_end.queue_depth", "host.compute"} <= served
     assert not served & {"memories.dram.bandwidth", "matrix.rows", "cores"}
+
+
+def few_channels(*, quantized: bool) -> onnx.ModelProto:
+    """What stages of lowering decide by prices: rows and columns of a kernel of few channels,
+    channels of a depthwise product together, sums that start from a bias, moves, host calls."""
+    net = Net(quantized, seed=1)
+    x = net.op("Conv", net.input(1, 3, 12, 12), net.weight(4, 3, 5, 5), net.vector(4), pads=[2] * 4)
+    for _ in range(2):
+        y = net.op("Conv", x, net.weight(4, 1, 3, 3), net.vector(4), pads=[1] * 4, group=4)
+        x = net.op("Add", net.op("Conv", y, net.weight(4, 4, 1, 1), net.vector(4)), x)
+    return net.model(net.op("Softmax", net.op("Transpose", x, perm=[0, 2, 3, 1])))
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_what_is_remembered_changes_no_estimate_whatever_field_differs(quantized: bool) -> None:
+    model = prepared(few_channels(quantized=quantized), "net", QUICK.stages)
+    every = [BASE, *(arch for _, arch in changed(BASE))]
+    known = QuickEstimator(model)
+
+    def on(network: QuickEstimator, arch: Arch) -> object:
+        try:
+            return network.on(arch, QUICK)
+        except UnsupportedModel as why:
+            return str(why)
+
+    alone = [on(QuickEstimator(model), arch) for arch in every]
+    assert alone == [on(known, arch) for arch in every]
+    assert alone[::-1] == [on(known, arch) for arch in reversed(every)]
+    found = {getattr(estimate, "cycles", 0.0) for estimate in alone}
+    assert len(every) > 60 and len(found) > 20
 
 
 @pytest.mark.parametrize(("cores", "tokens", "found"), [(1, 8, 1), (2, 8, 1), (4, 8, 0)])

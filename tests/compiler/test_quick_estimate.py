@@ -117,25 +117,32 @@ def test_more_memory_never_takes_longer(size: int) -> None:
     assert size == 8 or found[-1] < found[0]
 
 
-def test_machines_that_differ_in_size_and_rate_share_what_they_bind() -> None:
-    """Nests and work are made once for four machines, and work again for one of another array."""
+def test_machines_share_stages_and_layers_that_read_the_same_of_them() -> None:
+    """Nests are made once for machines of other sizes and rates, layers once for each number of
+    cores; an array of more columns is asked again, and finds the same nests."""
     net = Net()
     x = net.input(1, 16, 12, 12)
     y = net.op("Conv", net.op("Relu", x), net.weight(24, 16, 3, 3), pads=[1] * 4)
     model = prepared(net.model(net.op("Add", y, y)), "net")
     same = [machine(types=("fp16",), cores=cores) for cores in (1, 2)]
     same += [machine(types=("fp16",), local={"size": size}) for size in (16384, 1 << 20)]
-    other = machine(types=("fp16",), matrix={"cols": 16})
+    same.append(machine(types=("fp16",), latency=200))
     network = QuickEstimator(model)
     found = [network.on(arch, OPTIONS) for arch in same]
-    assert network.bound.found == 3
-    (demands,) = network.bound.kept.values()
-    assert demands.known.found == 3
-    network.on(machine(types=("fp16",), latency=200), OPTIONS)
-    assert len(demands.engines.kept) == 2  # by the number of cores, not by what DRAM does
-    found.append(network.on(other, OPTIONS))
+    (memo,) = network.memos.values()
+
+    def made(function: str) -> list[object]:
+        return [value for (asked, *_), value in memo.kept.items() if asked.value[0] == function]
+
+    kinds = len(network.numbers)
+    assert len(made("layer")) == 2 * kinds
+    assert len(memo.kept) == 21 + 2 * kinds and memo.found == 4 * 21 + 3 * kinds
+    same.append(machine(types=("fp16",), matrix={"cols": 16}))
+    found.append(network.on(same[-1], OPTIONS))
+    assert len(made("bind")) == 2
+    assert len({id(graph) for graph in made("layouts")}) == 1
     assert len({estimate.cycles for estimate in found[-2:]}) == 2
-    assert found == [QuickEstimator(model).on(arch, OPTIONS) for arch in (*same, other)]
+    assert found == [QuickEstimator(model).on(arch, OPTIONS) for arch in same]
 
 
 @pytest.mark.parametrize("over", [{"cores": 2}, {"local": {"banks": 1}}, {"accumulators": 4096}])

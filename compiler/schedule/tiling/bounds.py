@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -15,7 +16,7 @@ from compiler.cost.overlap import copy_rate
 from compiler.geometry.tile_trace import TileTrace
 from compiler.schedule.fusion.partition import Outlines
 from compiler.schedule.tiling.elementwise_tiling import work_of
-from compiler.schedule.tiling.layer_price import least_product, product_in_one_piece
+from compiler.schedule.tiling.layer_price import least_product, products_in_one_piece
 from compiler.schedule.tiling.problem import TilingProblem
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
@@ -133,15 +134,18 @@ class LowerBounds:
 
 
 def in_one_piece(
-    layer: Layer, arch: Arch, slots: int, part: Sizes | None = None
-) -> tuple[float, float]:
-    """Cycles of the matrix and of the vector engine of a part of a layer, else of all of it, that
-    nothing cuts, with operands on the chip. More than the least: about what it takes."""
-    problem = TilingProblem(layer, arch, part or _all_of(layer), Cores(1), slots)
+    layer: Layer, arch: Arch, slots: int, parts: Sequence[Sizes | None] = (None,)
+) -> list[float]:
+    """Cycles of the busier engine for each of some parts of a layer (None: all of it) that nothing
+    cuts, with operands on the chip. More than the least: about what it takes."""
+    boxes = [part or _all_of(layer) for part in parts]
+    problem = TilingProblem(layer, arch, boxes[0], Cores(1), slots)
+    pieces = {box: problem.of(box) for box in dict.fromkeys(boxes)}
     if layer.product:
-        return product_in_one_piece(problem)
-    matrix, vector = work_of(problem, problem.box)
-    return matrix, 0.0 if layer.copies else vector
+        every = dict(zip(pieces, products_in_one_piece([*pieces.values()]), strict=True))
+        return [every[box] for box in boxes]
+    engines = {box: work_of(piece, box) for box, piece in pieces.items()}
+    return [engines[box][0] if layer.copies else max(engines[box]) for box in boxes]
 
 
 def _all_of(layer: Layer) -> Sizes:

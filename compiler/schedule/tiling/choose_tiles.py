@@ -42,13 +42,13 @@ from compiler.schedule.tiling.layer_mapping import MappingCache, ParetoFront
 from compiler.schedule.tiling.layer_price import prices_of
 from compiler.schedule.tiling.objective import COLUMNS, SCORES, Objective, charge_of
 from compiler.schedule.tiling.problem import TilingProblem
-from compiler.schedule.tracking import TrackedCache
 from compiler.schedule_ir.group import Group
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import Estimate, OuterLoop, Schedule, Tiled, TileLoop, single
 from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns_of
 from compiler.target.group_facts import Facts, Unholdable
+from compiler.target.tracking import TrackedCache
 from compiler.tensor_ir.nest import order_of
 from simmodel.arch.record import Arch
 

@@ -19,10 +19,10 @@ from compiler.schedule.tiling.candidates import choices, loop_maker
 from compiler.schedule.tiling.elementwise_tiling import price_elementwise, priced_slabs
 from compiler.schedule.tiling.layer_price import price
 from compiler.schedule.tiling.problem import TilePrices, TilingProblem
-from compiler.schedule.tracking import Hashed, TrackedArch, TrackedCache
 from compiler.schedule_ir.layer import Layer
 from compiler.schedule_ir.schedule import TileLoop
 from compiler.target.product_tiles import TileSizes, chosen
+from compiler.target.tracking import Hashed, TrackedArch, TrackedCache
 from simmodel.arch.record import Arch
 
 Sizes = tuple[int, ...]

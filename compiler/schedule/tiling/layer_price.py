@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -44,11 +44,8 @@ def price(problem: TilingProblem, choice: TileSizes) -> TilePrices:
 def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePrices]:
     """The same of the candidates of several problems of one layer, which differ in their parts;
     those that are alike at once, as an array costs little more than a number."""
-    alike: dict[Hashable, list[int]] = defaultdict(list)
-    for position, (problem, _) in enumerate(asked):
-        alike[problem.alike_with].append(position)
     found = dict[int, TilePrices]()
-    for positions in alike.values():
+    for positions in _alike([problem for problem, _ in asked]):
         problems, choices = zip(*(asked[position] for position in positions), strict=True)
         counts = [choice.shape[0] for choice in choices]
         ends = list(accumulate(counts))
@@ -66,6 +63,14 @@ def prices_of(asked: Sequence[tuple[TilingProblem, TileSizes]]) -> list[TilePric
                 *(c[end - count : end] if np.shape(c)[:1] == (ends[-1],) else c for c in priced)
             )
     return [found[position] for position in range(len(asked))]
+
+
+def _alike(problems: Iterable[TilingProblem]) -> Iterable[list[int]]:
+    """Positions of problems that can be priced at once."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for position, problem in enumerate(problems):
+        found[problem.alike_with].append(position)
+    return found.values()
 
 
 def least_product(problem: TilingProblem) -> tuple[float, float]:
@@ -87,12 +92,22 @@ def least_product(problem: TilingProblem) -> tuple[float, float]:
     return float(problem.repeats * inner), float(problem.repeats * tail)
 
 
-def product_in_one_piece(problem: TilingProblem) -> tuple[float, float]:
-    """Cycles of the matrix and of the vector engine of the candidate that cuts nothing, with
-    operands that come from memories on chip."""
-    sizes = (np.array([size]) for size in (*map(problem.extent, problem.dims), 0))
-    engines = _Candidates(problem, TileSizes(*sizes)).engine_cycles
-    return float(np.ravel(engines.matrix)[0]), float(np.ravel(engines.vector)[0])
+def products_in_one_piece(problems: Sequence[TilingProblem]) -> list[float]:
+    """Of problems of one layer, cycles of the busier engine of the candidate that cuts nothing,
+    with operands that come from memories on chip."""
+    found = dict[int, float]()
+    for positions in _alike(problems):
+        own = [problems[position] for position in positions]
+
+        def among(values: Sequence[Any]) -> Any:
+            return values[0] if all(value == values[0] for value in values) else np.array(values)
+
+        sizes = zip(*(map(problem.extent, problem.dims) for problem in own), strict=True)
+        choice = TileSizes(*(*map(np.array, sizes), 0))
+        engines = _Candidates(own[0].at_once(own, among), choice).engine_cycles
+        busier = np.broadcast_to(np.maximum(engines.matrix, engines.vector), len(own))
+        found |= dict(zip(positions, busier.tolist(), strict=True))
+    return [found[position] for position in range(len(problems))]
 
 
 class _EngineCycles(NamedTuple):

@@ -105,8 +105,10 @@ class TilingProblem:
         """The same with other sizes; what does not depend on them is not worked out again."""
         if box == self.box:
             return self
-        found = replace(self, box=box)
-        known = self.__dict__
+        return self._with(box, self.cores)
+
+    def _with(self, box: tuple[Any, ...], cores: Cores) -> TilingProblem:
+        found, known = replace(self, box=box, cores=cores), self.__dict__
         found.__dict__.update({name: known[name] for name in _SIZELESS if name in known})
         return found
 
@@ -240,7 +242,7 @@ class TilingProblem:
         candidates."""
         cores = self.cores.at_once([each.cores for each in others], among)
         box = tuple(map(among, zip(*(each.box for each in others), strict=True)))
-        found = replace(self, box=box, cores=cores)
+        found = self._with(box, cores)
         found.__dict__["rows"] = self.rows
         return found
 

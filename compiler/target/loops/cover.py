@@ -19,6 +19,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from compiler.target.loops.split import Loops, StridedLoop
+from compiler.target.tracking import once
 from simmodel.arch.record import Arch
 from simmodel.isa.base import granule
 from simmodel.isa.vector import row_of
@@ -294,6 +295,13 @@ def unit_of(
 ) -> Unit:  # fmt: skip
     """Cost of a `form`, with its cost class, on an `engine` of vectors or scalars, of which so many
     move as much `beside` each other; of `operands`, the first is written."""
+    asked = form, tuple(operands), engine, beside
+    return once("unit", asked, arch, lambda seen: _unit_of(seen, *asked))
+
+
+def _unit_of(
+    arch: Arch, form: tuple[str, str], operands: Sequence[StoredOperand], engine: str, beside: int
+) -> Unit:
     rank, longest = arch.reach(form[0], engine)
     widest = max(operand.item for operand in operands)
     lanes = 1.0 if engine == "scalar" else arch.lane_engine(engine).elements(widest)

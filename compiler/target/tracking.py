@@ -18,9 +18,10 @@ from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, Generic, TypeVar, cast
 
-from simmodel.arch.base import FrozenModel
+from simmodel.arch.base import FrozenModel, Latest
 from simmodel.arch.record import Arch
 
+Value = TypeVar("Value")
 Field = tuple[str, ...]
 """Names on the way from a machine to one of its fields."""
 _ABSENT = "absent"
@@ -96,6 +97,7 @@ class _TrackedView:
         views: dict[str, Any] = self.__dict__.setdefault("_views", {"matrix": self})
         if name not in views:
             views[name] = _TrackedView(self._part, self._field, self._noted)
+            views[name].__dict__["_array"] = name
             views[name].__dict__["matrix"] = self.engines_[name]
         return views[name]
 
@@ -132,10 +134,40 @@ def _tracked(value: Any, field: Field, noted: dict[Field, Hashable]) -> Any:
     return _TrackedView(value, field, noted) if isinstance(value, FrozenModel) else value
 
 
+def once(question: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value]) -> Value:
+    """The answer to a question about what is in `key`, given once for a machine and all views of
+    it; each view notes what was read of the machine for that question so far."""
+    root, array, noting = cast(Any, arch), "", list[dict[Field, Hashable]]()
+    while type(root) is _TrackedView:
+        own = root.__dict__
+        root, array = own["_part"], array or own.get("_array", "")
+        noting.append(own["_noted"])
+    asked = question, array, bool(noting)
+    machines, answers = _ANSWERS(root)
+    if asked not in machines:
+        seen = TrackedArch(root)
+        view = seen.machine.with_array(array) if array else seen.machine
+        machines[asked] = (view if noting else arch), seen.noted
+    machine, read = machines[asked]
+    if (asked, key) not in answers:
+        answers[asked, key] = make(machine)
+    for noted in noting:
+        if _CLOSED in noted:
+            raise AttributeError("a machine is read when nobody notes it any more")
+        noted.update(read)
+    return cast(Value, answers[asked, key])
+
+
+_Asked = tuple[str, str, bool]
+_ANSWERS: Latest[
+    Arch, tuple[dict[_Asked, tuple[Arch, dict[Field, Hashable]]], dict[Hashable, Any]]
+] = Latest(lambda _: ({}, {}), 4)
+"""Of the latest machines: for each question a view, with what was read of it, and the answers."""
+
+
 # Values that were worked out of a machine, remembered by what was read of it: machines that have
 # the same there share them.
 
-Value = TypeVar("Value")
 Fields = tuple[Field, ...]
 
 
@@ -156,19 +188,24 @@ class Hashed:
 
 @dataclass
 class TrackedCache(Generic[Value]):
-    """Values of one function; those that were not asked for longest go first."""
+    """Values of functions; those that were not asked for longest go first."""
 
     most: int
     found: int = 0
     """How often there was one."""
-    kept: OrderedDict[Hashable, Value] = field(default_factory=OrderedDict, repr=False)
+    kept: OrderedDict[tuple[Hashed, int, Hashed], Value] = field(
+        default_factory=OrderedDict, repr=False
+    )
     """By what was asked, which fields were read for it, and what stood there."""
-    read: list[Fields] = field(default_factory=list, repr=False)
-    """All sets of fields that were read."""
+    read: dict[Fields, int] = field(default_factory=dict, repr=False)
+    """All sets of fields that were read, numbered."""
+    asked: dict[Hashed, dict[int, dict[Hashed, Value]]] = field(default_factory=dict, repr=False)
+    """The same as `kept`, level by level."""
 
     def of(
         self, key: Hashable, arch: Arch, standing: dict[int, Hashed],
         make: Callable[[Arch], Value], seen: TrackedArch | None = None,
+        same: Callable[[Value, Value], bool] | None = None,
     ) -> Value:  # fmt: skip
         """The value of `make` for a machine, made once for all that are alike to it.
 
@@ -178,23 +215,79 @@ class TrackedCache(Generic[Value]):
             standing: of this machine, what stands in each of `read`; it is filled in.
             make: makes the value from the machine that it is given.
             seen: that of values which have read the same; default: a new one.
+            same: whether two values of one key are the same: then the one that is there already is
+                given, so that what was made of it serves again.
         """
         asked = Hashed(key)
-        for number, fields in enumerate(self.read):
-            if number not in standing:
-                standing[number] = Hashed(read_again(arch, fields))
-            name = asked, number, standing[number]
-            if name in self.kept:
-                self.kept.move_to_end(name)
+        for number, values in self.asked.get(asked, {}).items():
+            stands = standing.get(number) or self._standing(number, arch, standing)
+            if stands in values:
+                self.kept.move_to_end((asked, number, stands))
                 self.found += 1
-                return self.kept[name]
+                return values[stands]
         seen, last = seen or TrackedArch(arch), seen is None
         value = make(seen.machine)
         noted = dict(sorted((seen.freeze() if last else seen.noted).items()))
-        if tuple(noted) not in self.read:
-            self.read.append(tuple(noted))
-        number = self.read.index(tuple(noted))
-        self.kept[asked, number, Hashed(tuple(noted.values()))] = value
+        known = self.asked.setdefault(asked, {})
+        if same is not None:
+            others = {id(v): v for values in known.values() for v in values.values()}
+            value = next((other for other in others.values() if same(other, value)), value)
+        number = self.read.setdefault(tuple(noted), len(self.read))
+        stands = Hashed(tuple(noted.values()))
+        self.kept[asked, number, stands] = known.setdefault(number, {})[stands] = value
         if len(self.kept) > self.most:
-            self.kept.popitem(last=False)
+            self._forget_oldest()
         return value
+
+    def _standing(self, number: int, arch: Arch, standing: dict[int, Hashed]) -> Hashed:
+        """What stands in the fields of this number."""
+        standing[number] = Hashed(read_again(arch, list(self.read)[number]))
+        return standing[number]
+
+    def _forget_oldest(self) -> None:
+        (asked, number, stands), _ = self.kept.popitem(last=False)
+        del self.asked[asked][number][stands]
+        if not self.asked[asked][number]:
+            del self.asked[asked][number]
+        if not self.asked[asked]:
+            del self.asked[asked]
+
+
+class Same:
+    """A value as a key: it is that very object, and it stays."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+
+@dataclass
+class TrackedMemo(TrackedCache[Any]):
+    """Values of several functions, for machines that are asked about one after the other."""
+
+    def __post_init__(self) -> None:
+        self._arch: Arch | None = None
+        self._known: dict[int, Hashed] = {}
+        self._views: dict[int, TrackedArch] = {}
+
+    def ask(
+        self, function: str, key: Hashable, arch: Arch, make: Callable[[Arch], Value],
+        same: Callable[[Value, Value], bool] | None = None,
+    ) -> Value:  # fmt: skip
+        """The value of `make`, as `of` has it: those that have read the same of the last machine
+        share a view of this one."""
+        if arch is not self._arch:
+            self._arch, self._known, self._views = arch, {}, {}
+        asked, seen = (function, key), None
+        if sets := self.asked.get(Hashed(asked)):
+            last = next(reversed(sets))
+            seen = self._views[last] = self._views.get(last) or TrackedArch(arch)
+        found: Value = self.of(asked, arch, self._known, make, seen, same)
+        return found
