@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from machines import NAMED, changed, machine
@@ -39,6 +40,20 @@ def small_network(side: int = 9, batch: int = 1) -> Net:
 def text(arch: Arch) -> str:
     net = small_network()
     return print_program(compile_model(net.model(net.result), arch).program)  # type: ignore[attr-defined]
+
+
+def test_scores_are_scaled_and_masked_where_the_array_has_them() -> None:
+    """One instruction reads each score, not a copy of it."""
+    net = Net()
+    scores = net.op("MatMul", net.input(1, 2, 16, 8), net.input(1, 2, 8, 16))
+    scaled = net.op("Mul", scores, net.const(np.float32(0.25)))
+    model = net.model(net.op("Add", scaled, net.weight(1, 1, 16, 16)))
+    arch = machine(accumulators=8192)
+    check(model, arch, "fp16")
+    program = print_program(compile_model(model, arch, CompileOptions("fp16")).program)
+    (line,) = (line for line in program.splitlines() if "a=accumulators" in line)
+    assert "function=add" in line
+    assert "*0.25 b=" in line
 
 
 def test_another_process_gives_the_same_programs() -> None:

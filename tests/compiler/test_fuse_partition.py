@@ -25,7 +25,7 @@ from compiler.api import CompileOptions, compile_model, prepared
 from compiler.schedule.fusion.dependence import Dependences, dependences, made_by, members, union
 from compiler.schedule.fusion.optimal import STRATEGIES, Optimal
 from compiler.schedule.fusion.partition import PartitionCosts, Unfused
-from compiler.schedule.fusion.reorder import chained, least_memory_order
+from compiler.schedule.fusion.reorder import by_need, chained, least_memory_order
 from compiler.schedule_ir.group import Group
 from compiler.tensor_ir.nest import HostNode, NestGraph
 
@@ -151,6 +151,15 @@ def test_a_tensor_that_others_see_in_a_whole_does_not_stay_on_chip() -> None:
 def test_an_order_runs_down_one_branch_after_the_other() -> None:
     parts, graph = network("s = x", "a1 = s", "b1 = s", "a2 = a1", "b2 = b1", "y = a2 b2")
     assert chained(dependences(parts, graph)) == (0, 1, 3, 2, 4, 5)
+    assert by_need(dependences(parts, graph)) == (0, 1, 3, 2, 4, 5)
+
+
+def test_an_order_by_need_has_a_block_of_attention_side_by_side() -> None:
+    """`v` is ready late on a branch of its own, which all blocks need."""
+    lines = "s = x", "v = x", "a1 = s", "b1 = s", "a2 = a1 v", "b2 = b1 v", "y = a2 b2"
+    parts, graph = network(*lines)
+    assert chained(dependences(parts, graph)) == (0, 2, 3, 1, 4, 5, 6)
+    assert by_need(dependences(parts, graph)) == (1, 0, 2, 4, 3, 5, 6)
 
 
 def test_a_bound_spares_prices_and_changes_nothing() -> None:
