@@ -30,7 +30,7 @@ from archgen.exploration.saving import save_answer, save_found, save_sensitiviti
 from archgen.exploration.search import Answer, ExplorationResult, search, smallest
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.models.extents import SizeRange, extents
-from archgen.models.load import SourceModel, load_calibration, open_model
+from archgen.models.load import NAMED_NETWORK, SourceModel, load_calibration, open_model
 from archgen.models.roles import infer_roles
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.commands import commands_frame
@@ -48,6 +48,7 @@ from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
 from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
+from simmodel.errors import MACHINE, expect
 from simmodel.execute import run
 from simmodel.machine.run import simulate, traced
 from simmodel.metrics import Metrics, measure
@@ -64,6 +65,9 @@ __all__ = [
     "load_family", "load_model", "measure", "open_study", "read_assembly", "save", "sensitivity",
     "simulate", "smallest_machine", "states", "study", "write_assembly",
 ]  # fmt: skip
+
+
+_NETWORK = 'a network as load_model("resnet50") gives it'
 
 
 def load_model(
@@ -86,9 +90,15 @@ def load_model(
     Raises:
         ModelError: with what is wrong and what would be right.
     """
-    with step(f"opening {fspath(spec)}"):
-        named = spec if isinstance(spec, Path) else fspath(spec)
+    named = _path_or_name(spec)
+    with step(f"opening {named}"):
         return open_model(named, batch, dims, roles=roles)
+
+
+def _path_or_name(spec: str | PathLike[str]) -> str | Path:
+    """Of a network; WrongArgument where it can be neither."""
+    expect("spec", spec, (str, PathLike), NAMED_NETWORK)
+    return spec if isinstance(spec, Path) else fspath(spec)
 
 
 def load_family(
@@ -115,9 +125,10 @@ def load_family(
     several = [f"dims[{name!r}]: expected one size or range" for name in sizes if not sizes[name]]
     if several:
         raise ValueError("; ".join(several))
-    with step(f"opening {fspath(spec)}"):
+    named = _path_or_name(spec)
+    with step(f"opening {named}"):
         return open_family(
-            spec if isinstance(spec, Path) else fspath(spec),
+            named,
             batch,
             {name: size for name, size in sizes.items() if isinstance(size, int)},
             {name: span for name, span in sizes.items() if isinstance(span, SizeRange)},
@@ -168,6 +179,8 @@ def prepared_for(
     scheduling: Scheduling | None = None,
 ) -> tuple[Prepared | PreparedSymbolicModel, str]:
     """`model` as it is compiled for `arch`, and its element type; arguments as `compile_model`."""
+    expect("model", model, (SourceModel, SourceFamily), _NETWORK)
+    expect("arch", arch, Arch, MACHINE)
     chosen = dtype or arch.types[0]
     if chosen not in arch.types:
         known = ", ".join(arch.types)
@@ -212,6 +225,7 @@ def states(model: SourceModel) -> dict[str, str]:
 
     They are told as `archgen models FILE` shows: by what operators do with them, and by names.
     """
+    expect("model", model, SourceModel, _NETWORK)
     return states_of(model.proto)
 
 
@@ -269,6 +283,7 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
             or an index in the data names a row that there is not (`simmodel.errors.NoSuchRow`,
             with the node).
     """
+    expect("arch", arch, Arch, MACHINE)
     if program.registers:
         shapes = {name: np.shape(values) for name, values in inputs.items()}
         check_open(program)

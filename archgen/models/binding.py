@@ -21,6 +21,7 @@ from archgen.models.roles.net import ANONYMOUS
 from archgen.schema.tree import guess
 from archgen.zoo.shapes import fixed_shapes, without_data
 from compiler import api
+from simmodel.program.program import Port
 
 # Sizes that a file says by expressions: a mask over `past + seq` positions.
 
@@ -298,6 +299,25 @@ def _bind_symbols(
     ]
     del graph.value_info[:]
     graph.value_info.extend(known)
+
+
+def declared_otherwise(graph: onnx.GraphProto, made: Iterable[Port]) -> str:
+    """Which outputs, as `made`, have another shape than the file says; empty where none has."""
+    shapes = {port.name: port.shape for port in made if not port.extents}
+    wrong = []
+    for output in graph.output:
+        real = shapes.get(output.name)
+        dims = output.type.tensor_type.shape.dim
+        if real is None or not dims:
+            continue
+        said = [dim.dim_value or dim.dim_param or "?" for dim in dims]
+        fits = len(said) == len(real) and all(
+            size == real[at] for at, size in enumerate(said) if isinstance(size, int)
+        )
+        if not fits:
+            shown = f"[{', '.join(map(str, said))}]"
+            wrong.append(f"{output.name} is {list(real)}, though the file declares {shown}")
+    return "; ".join(wrong)
 
 
 # Another batch than the file's.

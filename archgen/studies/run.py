@@ -26,6 +26,7 @@ from archgen.energy.model import energy_of, energy_of_events
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming_extensions
+from archgen.models.binding import declared_otherwise
 from archgen.models.encodings import formats_of
 from archgen.models.load import ModelError
 from archgen.outcomes import rows
@@ -114,7 +115,13 @@ class Workbench:
         )  # fmt: skip
         compiled, compile_s = _timed(lambda: self._compiled(request, point))
         program = compiled.program
-        notes = [model.note, _unread_format(point, program), _products_elsewhere(compiled)]
+        declared = declared_otherwise(model.proto.graph, program.outputs)
+        notes = [
+            declared,
+            model.note,
+            _unread_format(point, program),
+            _products_elsewhere(compiled),
+        ]
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:

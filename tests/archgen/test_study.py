@@ -32,6 +32,7 @@ from archgen.studies.results import Study
 from archgen.studies.store import Store
 from archgen.studies.sweep import study
 from archgen.studies.workers import run_points
+from simmodel.errors import UserError
 
 FP16, INT8 = "ascend-310-like", "soma-edge"
 
@@ -350,6 +351,30 @@ def test_a_keyword_that_is_none_is_refused_with_the_nearest() -> None:
         archgen.explore(SPACE, job=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected keyword argument 'effort'"):
         archgen.explore(SPACE, effort=0)  # type: ignore[call-arg]
+
+
+def test_a_name_in_place_of_what_was_loaded_is_refused_with_how_to_load_it() -> None:
+    machine, net = load_arch(FP16), archgen.load_model("lstm_kws")
+    program: Any = archgen.compile_model(net, machine, effort=0)
+    named: Any = FP16
+    for call in (
+        lambda: archgen.compile_model(net, named), lambda: archgen.simulate(program, named),
+        lambda: archgen.measure(archgen.simulate(program, machine), program, named),
+        lambda: archgen.execute(program, {}, named), lambda: archgen.commands(program, named),
+        lambda: archgen.save("x.npu", program, named),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=r"^arch: expected .* load_arch\(.*, not 'ascend"):
+            call()
+    for call in (lambda: archgen.compile_model(named, machine), lambda: archgen.states(named)):
+        with pytest.raises(UserError, match=r"^model: expected .* load_model\(.*, not 'ascend"):
+            call()
+    wrong: Any = {"name": "x"}
+    for call in (
+        lambda: load_arch(wrong), lambda: archgen.load_model(wrong),
+        lambda: archgen.study(wrong, "lstm_kws"), lambda: archgen.study(FP16, [net]),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=r"s?: expected a file or the name of .*, not "):
+            call()
 
 
 # Study files: what is written is what is read, and every mistake at once.
