@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
@@ -47,7 +48,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def unwritable(option: str, path: Path | None) -> list[str]:
-    """Why the file that `option` names cannot be written, found out without touching it."""
+    """Why the file that `option` names cannot be written, found out without changing it."""
     if path is None:
         return []
     folder = path.parent
@@ -55,9 +56,21 @@ def unwritable(option: str, path: Path | None) -> list[str]:
         return [f"{option} {path}: is a folder"]
     if not folder.is_dir():
         return [f"{option} {path}: there is no folder {folder}"]
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        return [f"{option} {path}: may not be written"]
+    try:
+        if path.is_file():
+            path.open("ab").close()
+        elif not path.exists():
+            make_writable(folder)
+    except OSError as mistake:
+        return [f"{option} {path}: cannot be written: {mistake.strerror}"]
     return []
+
+
+def make_writable(folder: Path) -> None:
+    """Make `folder` where there is none. OSError where that, or a file in it, cannot be made; its
+    permissions alone do not tell: root has all of them, and yet makes no file in /proc."""
+    folder.mkdir(parents=True, exist_ok=True)
+    TemporaryFile(dir=folder).close()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
