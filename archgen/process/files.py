@@ -103,22 +103,28 @@ def write_sealed(path: Path, content: bytes) -> None:
 def read_sealed(path: Path) -> bytes | None:
     """What `write_sealed` wrote; None where there is no such file, or where it is damaged, for
     which a `DamagedFile` is warned of."""
+    content, why = _unsealed(path)
+    if why:
+        warn_damaged(path, why)
+    return content
+
+
+def _unsealed(path: Path) -> tuple[bytes | None, str]:
+    """The same, and in words what is damaged."""
     try:
         stored = path.read_bytes()
     except FileNotFoundError:
-        return None
+        return None, ""
     except OSError as mistake:
-        warn_damaged(path, mistake.strerror or str(mistake))
-        return None
+        return None, mistake.strerror or str(mistake)
     end, before, after = _form(path)
     at = len(stored) - len(after) - _SEAL
     content = stored[: max(0, at - len(before))] + end
     seal = stored[max(0, at) : len(stored) - len(after)].decode(errors="replace")
     framed = stored.endswith(after) and stored[:at].endswith(before)
     if not framed or seal != seal_of(path, content):
-        warn_damaged(path, "it is not what was written")
-        return None
-    return content
+        return None, "it is not what was written"
+    return content, ""
 
 
 def _form(path: Path) -> tuple[bytes, bytes, bytes]:
@@ -204,9 +210,9 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def cached_file(path: Path, make: Callable[[], bytes]) -> bytes:
     """What is sealed in the file `path`, made by one process where it is not there."""
-    stored = read_sealed(path)
+    stored, _ = _unsealed(path)
     if stored is None:
-        with exclusive(path):
+        with exclusive(path):  # who makes it good says that it was damaged, nobody else
             stored = read_sealed(path)
             if stored is None:
                 stored = make()

@@ -26,7 +26,7 @@ from archgen.cli.main import VERBS, main, report_error
 from archgen.cli.summary import shortened
 from archgen.cli.terminal import plain_table, show
 from archgen.process.internal_errors import error_line, written
-from archgen.process.start import collecting_rarely, configure_messages
+from archgen.process.start import DamagedFile, collecting_rarely, configure_messages
 from archgen.scheduling import OptionError
 from archgen.schema.tree import ArchError, FilePosition, Mistake
 from archgen.studies.design import StudyError
@@ -112,6 +112,8 @@ def test_names_that_a_terminal_has_no_letters_for_are_spelled_out(
     show([], ["\u00e9.onnx"])
     sys.stdout.flush()
     assert told.getvalue() == rb"\xe9.onnx" + os.linesep.encode()
+    damaged = (DamagedFile("f is damaged"), DamagedFile, "here.py", 1)
+    assert [warnings.formatwarning(*damaged) for _ in "ab"] == ["warning: f is damaged\n", ""]
 
 
 def test_only_a_width_that_is_known_leaves_columns_out(
