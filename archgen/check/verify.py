@@ -206,7 +206,7 @@ def judge(made: api.ExpectedValue, reference: Array) -> Deviation:
         if shares[at] > worst[2]:
             worst = float(errors[at]), float(excused[at]), float(shares[at])
         sharp += _sharp_ones(part, excused, spread)
-    undefined = np.count_nonzero(np.isnan(exact)) > (1 - _ENOUGH) * exact.size
+    undefined = bool(np.isnan(exact).mean() > 1 - _ENOUGH)
     return Deviation(*worst, integer, sharp / exact.size >= _ENOUGH, made.by, undefined)
 
 
