@@ -345,7 +345,6 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
 
 
 def _off_chip_account(far: str, rate: float, trace: Trace, program: Program) -> dict[str, float]:
-    """Account of a memory off chip of this rate."""
     compulsory = compulsory_bytes(program, trace)[far] / rate
     moved = sum(trace.traffic[f"{far}.{way}"] for way in ("read", "write")) / rate
     worked = trace.far_loads[far] / rate

@@ -151,7 +151,6 @@ class _Indexed(ONNXModel):  # type: ignore[misc]
         self._readers: dict[str, list[onnx.NodeProto]] = super().input_name_to_nodes()
 
     def initializer(self) -> _Constants:
-        """All constants."""
         return self._constants
 
     def get_initializer(self, name: str) -> onnx.TensorProto | None:
@@ -171,7 +170,6 @@ class _Indexed(ONNXModel):  # type: ignore[misc]
             self._constants.by_name.setdefault(tensor.name, held)
 
     def add_node(self, node: onnx.NodeProto) -> None:
-        """Adds a node at the end."""
         super().add_node(node)
         held = self.model.graph.node[-1]
         for name in held.input:

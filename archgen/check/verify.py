@@ -220,7 +220,6 @@ def _blocks(size: int) -> Iterator[slice]:
 
 
 def _as_type(values: Array, kind: np.dtype[np.generic]) -> Array:
-    """Values rounded to `kind`."""
     if kind == values.dtype:
         return values
     with np.errstate(over="ignore"):

@@ -212,7 +212,6 @@ def effects(arch: Arch, factor: float = TWICE) -> Iterator[Effect]:
 def _effect_of(
     base: EnergyCosts, other: EnergyCosts, field: str, before: Any, after: Any, times: float
 ) -> Effect:
-    """How `other` differs from `base`, where the field is `times` as large."""
     old, new = base.area.total.value, other.area.total.value
     leakage = _share_of(base.leakage.value, other.leakage.value)
     costs, changed = events_of(base), events_of(other)

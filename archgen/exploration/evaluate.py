@@ -143,8 +143,6 @@ class Judge:
         return [self.full[machine.arch.name] for machine in machines]
 
     def estimate(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
-        """Each machine as its estimate has it."""
-
         def guessed_points(machine: Variant) -> list[Point]:
             return [to_estimate(p, self.means.estimator) for p in self._points(machine)]
 

@@ -208,12 +208,10 @@ class LintedMachine:
 
     @property
     def on_chip(self) -> Mapping[str, Memory]:
-        """Memories on the chip by role."""
         return self.arch.memories.on_chip()
 
     @property
     def role_bytes(self) -> Mapping[str, int]:
-        """Bytes of all memories of a role."""
         return {role: each.size * self.arch.instances(role) for role, each in self.on_chip.items()}
 
     def carried(self, role: str, write: bool = False) -> float:

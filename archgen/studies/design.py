@@ -308,7 +308,6 @@ def _filters(design: Design) -> Iterator[tuple[str, Pattern]]:
 
 
 def _point_columns(design: Design) -> set[str]:
-    """The columns that say which point it is."""
     swept = {f"{FIELD}{s.field}" for machine in design.machines for s in machine.settings}
     ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
     dims = {f"{DIMENSION}{name}" for load in design.workloads for name, _ in load.dims}

@@ -384,7 +384,6 @@ class ZooTensor:
         )
 
     def relu(self) -> ZooTensor:
-        """Relu."""
         return self.apply("Relu", f"{self.name}.relu", moments=self.moments.rectified())
 
     def activated(self, kind: str) -> ZooTensor:

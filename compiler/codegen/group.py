@@ -394,7 +394,6 @@ class GroupEmitter:
     def _buffer_box(
         self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving
     ) -> Operand:
-        """A box of a held tensor, in its buffer."""
         tile = TilePosition(self.around, self.plan.layers[0], (), {}, (Turn(),), outer=moving.turns)
         origin, address = moving.buffer_origin(tensor), slot_address(buffer, tile)
         address = address_of_ranges(address, ranges, origin, buffer.strides)

@@ -336,7 +336,6 @@ def _as_result(source: Operand, plan: LayerPlan, tile: TilePosition) -> Operand:
 
 
 def _first_alone(segment: TileSegment) -> list[TileSegment]:
-    """A segment with its first tile apart."""
     if segment.count == 1:
         return [segment]
     rest = replace(

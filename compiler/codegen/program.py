@@ -566,7 +566,6 @@ class ProgramCode(OffChip):
         return [pieces_of(self, number) for number in range(len(self.steps))]
 
     def _host_calls(self, number: int, node: HostNode) -> Iterator[EngineStep]:
-        """The call of a step, or one for each of its pieces."""
         origin = len(self.origins)
         self.origins.append(Origin(node.origin, number, node.kind))
         ends = [

@@ -128,7 +128,6 @@ class TilePosition:
         return needs(self.plan.tiled.layer, self.out, self.split)
 
     def loops(self, position: int) -> tuple[Range, ...]:
-        """Ranges of the loops of the nest at `position` in the group."""
         whole = self.needs.loops[position]
         if self.share is None or self.share[0] != position:
             return whole

@@ -54,8 +54,6 @@ def lower_expression(node: Node) -> None:
 
 @dataclass
 class _ExpressionNests:
-    """Makes the nests of one expression."""
-
     node: Node
     made: Expression
     inputs: dict[str, Tensor]

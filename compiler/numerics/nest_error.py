@@ -548,7 +548,6 @@ def _at(
     name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
     how: RoundingModel,
 ) -> _Bounded:  # fmt: skip
-    """A function at its operands."""
     shape = np.broadcast_shapes(*(each.values.shape for each in operands))
     values, error = np.empty(shape), None
     for cut in blocks(shape):
@@ -654,7 +653,6 @@ def _finite(sizes: Array) -> Array:
 
 
 def _spread(values: Array, error: Array, axes: tuple[int, ...]) -> Array:
-    """Error of a sum of `values` over `axes` from the errors of its terms."""
     for axis in axes:
         if _repeats(values, axis):
             error = error.sum(axis=axis, keepdims=True)

@@ -73,7 +73,6 @@ class Net:
 
     @cached_property
     def makers(self) -> Mapping[str, onnx.NodeProto]:
-        """For each value the node that makes it."""
         return {name: node for node in self.nodes for name in node.output if name}
 
     @cached_property

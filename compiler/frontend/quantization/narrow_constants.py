@@ -147,7 +147,6 @@ class Narrow:
 
     @property
     def scale_type(self) -> str:
-        """Element type of the scales."""
         return NAMES[self.scales.dtype]
 
     @property
