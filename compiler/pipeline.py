@@ -127,8 +127,7 @@ def _layers(model: onnx.ModelProto | ir.Model | SymbolicModel, ctx: Context) -> 
         graph = assign_layouts((before, calls), ctx)
     on_host = (step for step in before.steps if isinstance(step, HostNode))
     host = tuple(step for step in on_host if step.pick is None)
-    layers = cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx)
-    return layers, host, source_values(model)
+    return cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx), host, source_values(model)
 
 
 def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:

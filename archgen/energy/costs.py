@@ -128,8 +128,7 @@ class _TableCosts:
 
     def _bare(self, dtype: Operation, multiplies: float, adds: float) -> float:
         """Multiplies and adds alone, with the supply."""
-        known = self.figures.arithmetic
-        multiply = at_node(known.multiply[dtype], self.node)
+        multiply = at_node(self.figures.arithmetic.multiply[dtype], self.node)
         return (multiplies * multiply + adds * self._add(dtype, self.node)) * self.supply
 
     def _add(self, dtype: Operation, node: float) -> float:

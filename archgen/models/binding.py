@@ -303,20 +303,17 @@ def _bind_symbols(
 
 def declared_otherwise(graph: onnx.GraphProto, made: Iterable[Port]) -> str:
     """Which outputs, as `made`, have another shape than the file says; empty where none has."""
-    shapes = {port.name: port.shape for port in made if not port.extents}
+    declared = {output.name: output.type.tensor_type.shape.dim for output in graph.output}
     wrong = []
-    for output in graph.output:
-        real = shapes.get(output.name)
-        dims = output.type.tensor_type.shape.dim
-        if real is None or not dims:
-            continue
-        said = [dim.dim_value or dim.dim_param or "?" for dim in dims]
-        fits = len(said) == len(real) and all(
-            size == real[at] for at, size in enumerate(said) if isinstance(size, int)
+    for port in (port for port in made if not port.extents):
+        said = [dim.dim_value or dim.dim_param or "?" for dim in declared.get(port.name, ())]
+        open_ = (
+            isinstance(size, str) or size == own
+            for size, own in zip(said, port.shape, strict=False)
         )
-        if not fits:
-            shown = f"[{', '.join(map(str, said))}]"
-            wrong.append(f"{output.name} is {list(real)}, though the file declares {shown}")
+        if said and not (len(said) == len(port.shape) and all(open_)):
+            shown = ", ".join(map(str, said))
+            wrong.append(f"{port.name} is {list(port.shape)}, though the file declares [{shown}]")
     return "; ".join(wrong)
 
 

@@ -106,8 +106,7 @@ class Workbench:
         return outcome_of(point, lambda: self._run_point(point, point.identity()))
 
     def _run_point(self, point: Point, row: Row) -> Outcome:
-        arch, tools = point.arch, self.tools
-        kept = self._models.of(point)
+        arch, tools, kept = point.arch, self.tools, self._models.of(point)
         model = kept.model
         request = Request(
             model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling,
@@ -115,13 +114,8 @@ class Workbench:
         )  # fmt: skip
         compiled, compile_s = _timed(lambda: self._compiled(request, point))
         program = compiled.program
-        declared = declared_otherwise(model.proto.graph, program.outputs)
-        notes = [
-            declared,
-            model.note,
-            _unread_format(point, program),
-            _products_elsewhere(compiled),
-        ]
+        notes = [declared_otherwise(model.proto.graph, program.outputs), model.note]
+        notes += [_unread_format(point, program), _products_elsewhere(compiled)]
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:

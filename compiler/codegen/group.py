@@ -375,8 +375,7 @@ class GroupEmitter:
         self, layer: LayerEmitter, origins: Mapping[str, tuple[Range, ...]]
     ) -> TilePosition:
         """All that this core computes of a layer, as one tile."""
-        position = layer.plan.position
-        out = self._results(position, part=bool(self.plan.schedule.loops))
+        out = self._results(layer.plan.position, part=bool(self.plan.schedule.loops))
         return TilePosition(self.around, layer.plan, out, {}, (Turn(),), origins=origins)
 
     def _results(self, position: int, *, part: bool) -> tuple[Range, ...]:

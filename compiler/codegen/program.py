@@ -328,8 +328,7 @@ class ProgramCode(OffChip):
         pinned = parts.plan.schedule.group.pinned
         lacking = tuple(self._lacking(number, name, part) for name in pinned)
         starts = tuple(firsts.get(name, 0) for name in site.far)
-        here = replace(site, variable=self.names.number, firsts=starts)
-        return (form, lacking), here
+        return (form, lacking), replace(site, variable=self.names.number, firsts=starts)
 
     def _place(self, buffer: str, inference: int) -> tuple[str, int] | None:
         """Memory and address of a buffer; None: all that is touched of it is on chip."""

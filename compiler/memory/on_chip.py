@@ -424,8 +424,7 @@ class _OneMemory:
                 return times * (max(loading(a), loading(b)) + AGAIN * hidden)
             # In the next tile the earlier one waits until this tile is done with the later one.
             period = min(steady[b.first].period, steady[a.first].period)
-            late = max(behind(a, b), behind(b, a), AGAIN * period)
-            return (times - 1) * late
+            return (times - 1) * max(behind(a, b), behind(b, a), AGAIN * period)
 
         space = BankedMemory(
             self.size, self.memory.bank_size, self._grain_of, between, self.busy,

@@ -529,8 +529,7 @@ _COMPARING = frozenset({"equal", "less", "less_equal", "greater", "greater_equal
 
 def _unpadded(access: Access) -> Access:
     """`access` to errors: a value read outside a tensor is exact."""
-    pad = None if access.pad is None else 0.0
-    return Access(access.tensor, access.index, pad)
+    return Access(access.tensor, access.index, None if access.pad is None else 0.0)
 
 
 def _at_term(term: Term, known: Mapping[str, _Bounded], how: RoundingModel) -> _Bounded:

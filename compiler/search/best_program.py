@@ -139,8 +139,7 @@ class Best:
     def partition(self) -> str:
         """The strategy that made its groups, after what had to be given up."""
         search = self.result.search
-        stages = self.options.stages if search is None else search.costs.stages
-        made = stages.partition
+        made = (self.options.stages if search is None else search.costs.stages).partition
         return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
 
     @property

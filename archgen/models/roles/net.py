@@ -218,8 +218,7 @@ def _small_constants(
 
 
 def _constant_value(node: onnx.NodeProto) -> Array | None:
-    entry = node.attribute[0]
-    value = helper.get_attribute_value(entry)
+    value = helper.get_attribute_value(node.attribute[0])
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value).ravel() if has_data(value) else None
     return None if isinstance(value, onnx.SparseTensorProto) else np.atleast_1d(np.array(value))

@@ -109,8 +109,7 @@ class Ties:
     def hull(self, mask: int) -> int:
         """`mask` with all that lies on a path between two of its parts."""
         below = union(self.descendants[i] for i in members(mask))
-        above = union(self.ancestors[i] for i in members(mask))
-        return mask | (below & above)
+        return mask | (below & union(self.ancestors[i] for i in members(mask)))
 
     def convex(self, mask: int) -> bool:
         """Whether no path leaves `mask` and comes back."""
