@@ -43,7 +43,6 @@ class LinearQuantizer(QDQQuantizer):  # type: ignore[misc]
         self._model = _Indexed(plain.model)
 
     def quantize_model(self) -> onnx.ModelProto:
-        """The network, quantized."""
         with _looking_up():
             for name in self._averaged():
                 self.quantize_activation_tensor(name)

@@ -58,7 +58,6 @@ class EvaluatedMachine:
         return ""
 
     def values(self, measure: str) -> list[float | None]:
-        """The measure for each network."""
         return [measured(outcome.row, measure) for outcome in self.outcomes]
 
     def value(self, measure: str) -> float | None:

@@ -257,7 +257,6 @@ class LintedMachine:
 
     @property
     def copy_ends(self) -> list[tuple[str, PathEnd]]:
-        """Ends on the chip of each copy engine."""
         movers = self.arch.copy_.items()
         return [(name, end) for name, mover in movers for end in self._ends(mover, None)]
 

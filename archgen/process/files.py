@@ -290,7 +290,6 @@ class Recent(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of `key`, made where it is not at hand."""
         if key not in self._values:
             self._values[key] = make()
             if len(self._values) > self._most:

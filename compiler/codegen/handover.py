@@ -54,8 +54,6 @@ def with_handovers(
 
 @dataclass(frozen=True)
 class _Handing:
-    """One tensor that is handed on."""
-
     around: EmissionContext
     plan: Plan
     name: str

@@ -67,7 +67,6 @@ class LayerEmitter:
 
     @cached_property
     def group_tensors(self) -> frozenset[str]:
-        """Tensors that the group holds for this layer."""
         return frozenset(
             access.tensor
             for compute in self.plan.computes

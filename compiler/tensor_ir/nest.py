@@ -131,7 +131,6 @@ class Nest:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the result."""
         return tuple(dim.extent for dim in self.dims[: self.rank])
 
     @property

@@ -151,7 +151,6 @@ class Narrow:
 
     @property
     def zero_type(self) -> str:
-        """Element type of the zero points."""
         return "int8" if self.zeros is None else NAMES[self.zeros.dtype]
 
 

@@ -166,7 +166,6 @@ class Dependences(Ties):
         return not mask & ~self.layers and not any(self.apart[i] & mask for i in members(mask))
 
     def built(self, mask: int) -> Group | HostNode:
-        """A group of layers, or a call of the host."""
         part = self.parts[mask.bit_length() - 1]
         return part if isinstance(part, HostNode) else self.group(mask)
 
