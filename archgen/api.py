@@ -71,12 +71,9 @@ _NETWORK = 'a network as load_model("resnet50") gives it'
 
 
 def load_model(
-    spec: str | PathLike[str],
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
+    spec: str | PathLike[str], *, batch: int | None = None, dims: Mapping[str, int] | None = None,
     roles: Mapping[str, str] | None = None,
-) -> SourceModel:
+) -> SourceModel:  # fmt: skip
     """The network `spec` with every input dimension bound.
 
     Args:
@@ -102,12 +99,9 @@ def _path_or_name(spec: str | PathLike[str]) -> str | Path:
 
 
 def load_family(
-    spec: str | PathLike[str],
-    *,
-    dims: Mapping[str, int | str | tuple[int, int]],
-    batch: int | None = None,
-    roles: Mapping[str, str] | None = None,
-) -> SourceFamily:
+    spec: str | PathLike[str], *, dims: Mapping[str, int | str | tuple[int, int]],
+    batch: int | None = None, roles: Mapping[str, str] | None = None,
+) -> SourceFamily:  # fmt: skip
     """The network `spec` for all lengths of some dimensions, known only when its program runs.
 
     Args:
@@ -128,23 +122,17 @@ def load_family(
     named = _path_or_name(spec)
     with step(f"opening {named}"):
         return open_family(
-            named,
-            batch,
+            named, batch,
             {name: size for name, size in sizes.items() if isinstance(size, int)},
             {name: span for name, span in sizes.items() if isinstance(span, SizeRange)},
             roles or {},
-        )
+        )  # fmt: skip
 
 
 def compile_model(
-    model: SourceModel | SourceFamily,
-    arch: Arch,
-    *,
-    dtype: str | None = None,
-    host: bool = True,
-    calibration: str | PathLike[str] | None = None,
-    **choices: Unpack[Choices],
-) -> Program:
+    model: SourceModel | SourceFamily, arch: Arch, *, dtype: str | None = None, host: bool = True,
+    calibration: str | PathLike[str] | None = None, **choices: Unpack[Choices],
+) -> Program:  # fmt: skip
     """A verified program that computes `model` on `arch`.
 
     Args:
@@ -172,12 +160,9 @@ def compile_model(
 
 
 def prepared_for(
-    model: SourceModel | SourceFamily,
-    arch: Arch,
-    dtype: str | None = None,
-    calibration: str | PathLike[str] | None = None,
-    scheduling: Scheduling | None = None,
-) -> tuple[Prepared | PreparedSymbolicModel, str]:
+    model: SourceModel | SourceFamily, arch: Arch, dtype: str | None = None,
+    calibration: str | PathLike[str] | None = None, scheduling: Scheduling | None = None,
+) -> tuple[Prepared | PreparedSymbolicModel, str]:  # fmt: skip
     """`model` as it is compiled for `arch`, and its element type; arguments as `compile_model`."""
     expect("model", model, (SourceModel, SourceFamily), _NETWORK)
     expect("arch", arch, Arch, MACHINE)
@@ -193,12 +178,9 @@ def prepared_for(
 
 
 def request_for(
-    model: Prepared | PreparedSymbolicModel,
-    dtype: str,
-    arch: Arch,
-    host: bool,
+    model: Prepared | PreparedSymbolicModel, dtype: str, arch: Arch, host: bool,
     scheduling: Scheduling,
-) -> Request:
+) -> Request:  # fmt: skip
     """What the compiler is asked for, from `prepared_for`."""
     if isinstance(model, PreparedSymbolicModel):
         family = model.loaded(scheduling.stages)

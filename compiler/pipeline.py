@@ -73,13 +73,10 @@ Lowered = tuple[NestGraph, Fallback]
 
 
 def compile_model(
-    model: onnx.ModelProto | ir.Model | SymbolicModel,
-    arch: Arch,
-    options: CompileOptions | None = None,
-    observe: Observer = unobserved,
-    decisions: Decisions | None = None,
-    like: CompileResult | None = None,
-) -> CompileResult:
+    model: onnx.ModelProto | ir.Model | SymbolicModel, arch: Arch,
+    options: CompileOptions | None = None, observe: Observer = unobserved,
+    decisions: Decisions | None = None, like: CompileResult | None = None,
+) -> CompileResult:  # fmt: skip
     """Compile a network for a machine.
 
     Args:
@@ -144,12 +141,9 @@ def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:
 
 
 def prepared(
-    proto: onnx.ModelProto,
-    name: str,
-    stages: Stages | None = None,
-    observe: Observer = unobserved,
-    following: OpenAxes | None = None,
-) -> ir.Model:
+    proto: onnx.ModelProto, name: str, stages: Stages | None = None,
+    observe: Observer = unobserved, following: OpenAxes | None = None,
+) -> ir.Model:  # fmt: skip
     """The network after loading and all graph passes: independent of any machine, and of all
     options but those of `Stages.shared`. `following`: of one for a range of lengths, the axes that
     follow from these."""
