@@ -352,8 +352,7 @@ def test_an_output_that_the_file_declares_otherwise_is_said(tmp_path: Path) -> N
     proto = linear([4, 4])
     proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 5
     asked = ("ascend-310-like", "-m", saved(proto, tmp_path), "--effort", 0)
-    out = ("--no-plots", "--executor", "here", "--out", tmp_path / "out")
-    for done in (invoke("compile", *asked), invoke("study", *asked, *out)):
+    for done in (invoke("compile", *asked), invoke("study", *asked, "--no-plots", "-o", tmp_path)):
         assert "note: y is [4, 3], though the file declares [4, 5]" in done.output
 
 

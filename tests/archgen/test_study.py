@@ -6,9 +6,10 @@ import json
 import re
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import pandas as pd
 import pytest
@@ -356,26 +357,25 @@ def test_a_keyword_that_is_none_is_refused_with_the_nearest() -> None:
 
 
 def test_a_name_in_place_of_what_was_loaded_is_refused_with_how_to_load_it() -> None:
-    machine, net = load_arch(FP16), archgen.load_model("lstm_kws")
-    program: Any = archgen.compile_model(net, machine, effort=0)
-    named: Any = FP16
-    for call in (
-        lambda: archgen.compile_model(net, named), lambda: archgen.simulate(program, named),
-        lambda: archgen.measure(archgen.simulate(program, machine), program, named),
-        lambda: archgen.execute(program, {}, named), lambda: archgen.commands(program, named),
-        lambda: archgen.save("x.npu", program, named),
-    ):  # fmt: skip
-        with pytest.raises(UserError, match=r"^arch: expected .* load_arch\(.*, not 'ascend"):
-            call()
-    for call in (lambda: archgen.compile_model(named, machine), lambda: archgen.states(named)):
-        with pytest.raises(UserError, match=r"^model: expected .* load_model\(.*, not 'ascend"):
-            call()
-    wrong: Any = {"name": "x"}
-    for call in (
-        lambda: load_arch(wrong), lambda: archgen.load_model(wrong),
-        lambda: archgen.study(wrong, "lstm_kws"), lambda: archgen.study(FP16, [net]),
-    ):  # fmt: skip
-        with pytest.raises(UserError, match=r"s?: expected a file or the name of .*, not "):
+    machine, net, named = load_arch(FP16), archgen.load_model("lstm_kws"), cast(Any, FP16)
+    program, wrong = archgen.compile_model(net, machine, effort=0), cast(Any, {"name": "x"})
+    trace, api = archgen.simulate(program, machine), archgen
+    calls: dict[str, tuple[Callable[[], object], ...]] = {
+        r"^arch: expected .* load_arch\(.*, not 'ascend": (
+            lambda: api.compile_model(net, named), lambda: api.simulate(program, named),
+            lambda: api.measure(trace, program, named), lambda: api.commands(program, named),
+            lambda: api.execute(program, {}, named), lambda: api.save("x.npu", program, named),
+        ),
+        r"^model: expected .* load_model\(.*, not 'ascend": (
+            lambda: api.compile_model(named, machine), lambda: api.states(named),
+        ),
+        r"^\w+: expected a file or the name of .*, not (dict|SourceModel)": (
+            lambda: load_arch(wrong), lambda: api.load_model(wrong),
+            lambda: api.study(wrong, "lstm_kws"), lambda: api.study(FP16, [cast(Any, net)]),
+        ),
+    }  # fmt: skip
+    for said, call in ((said, call) for said, own in calls.items() for call in own):
+        with pytest.raises(UserError, match=said):
             call()
 
 
