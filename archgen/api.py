@@ -30,7 +30,7 @@ from archgen.exploration.saving import save_answer, save_found, save_sensitiviti
 from archgen.exploration.search import Answer, ExplorationResult, search, smallest
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.models.extents import SizeRange, extents
-from archgen.models.load import SourceModel, load_calibration, open_model
+from archgen.models.load import NAMED_NETWORK, SourceModel, load_calibration, open_model
 from archgen.models.roles import infer_roles
 from archgen.models.source_family import SourceFamily, open_family
 from archgen.outcomes.commands import commands_frame
@@ -48,6 +48,7 @@ from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
 from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
+from simmodel.errors import MACHINE, expect
 from simmodel.execute import run
 from simmodel.machine.run import simulate, traced
 from simmodel.metrics import Metrics, measure
@@ -66,13 +67,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+_NETWORK = 'a network as load_model("resnet50") gives it'
+
+
 def load_model(
-    spec: str | PathLike[str],
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
+    spec: str | PathLike[str], *, batch: int | None = None, dims: Mapping[str, int] | None = None,
     roles: Mapping[str, str] | None = None,
-) -> SourceModel:
+) -> SourceModel:  # fmt: skip
     """The network `spec` with every input dimension bound.
 
     Args:
@@ -86,18 +87,21 @@ def load_model(
     Raises:
         ModelError: with what is wrong and what would be right.
     """
-    with step(f"opening {fspath(spec)}"):
-        named = spec if isinstance(spec, Path) else fspath(spec)
+    named = _path_or_name(spec)
+    with step(f"opening {named}"):
         return open_model(named, batch, dims, roles=roles)
 
 
+def _path_or_name(spec: str | PathLike[str]) -> str | Path:
+    """Of a network; WrongArgument where it can be neither."""
+    expect("spec", spec, (str, PathLike), NAMED_NETWORK)
+    return spec if isinstance(spec, Path) else fspath(spec)
+
+
 def load_family(
-    spec: str | PathLike[str],
-    *,
-    dims: Mapping[str, int | str | tuple[int, int]],
-    batch: int | None = None,
-    roles: Mapping[str, str] | None = None,
-) -> SourceFamily:
+    spec: str | PathLike[str], *, dims: Mapping[str, int | str | tuple[int, int]],
+    batch: int | None = None, roles: Mapping[str, str] | None = None,
+) -> SourceFamily:  # fmt: skip
     """The network `spec` for all lengths of some dimensions, known only when its program runs.
 
     Args:
@@ -115,25 +119,20 @@ def load_family(
     several = [f"dims[{name!r}]: expected one size or range" for name in sizes if not sizes[name]]
     if several:
         raise ValueError("; ".join(several))
-    with step(f"opening {fspath(spec)}"):
+    named = _path_or_name(spec)
+    with step(f"opening {named}"):
         return open_family(
-            spec if isinstance(spec, Path) else fspath(spec),
-            batch,
+            named, batch,
             {name: size for name, size in sizes.items() if isinstance(size, int)},
             {name: span for name, span in sizes.items() if isinstance(span, SizeRange)},
             roles or {},
-        )
+        )  # fmt: skip
 
 
 def compile_model(
-    model: SourceModel | SourceFamily,
-    arch: Arch,
-    *,
-    dtype: str | None = None,
-    host: bool = True,
-    calibration: str | PathLike[str] | None = None,
-    **choices: Unpack[Choices],
-) -> Program:
+    model: SourceModel | SourceFamily, arch: Arch, *, dtype: str | None = None, host: bool = True,
+    calibration: str | PathLike[str] | None = None, **choices: Unpack[Choices],
+) -> Program:  # fmt: skip
     """A verified program that computes `model` on `arch`.
 
     Args:
@@ -161,13 +160,12 @@ def compile_model(
 
 
 def prepared_for(
-    model: SourceModel | SourceFamily,
-    arch: Arch,
-    dtype: str | None = None,
-    calibration: str | PathLike[str] | None = None,
-    scheduling: Scheduling | None = None,
-) -> tuple[Prepared | PreparedSymbolicModel, str]:
+    model: SourceModel | SourceFamily, arch: Arch, dtype: str | None = None,
+    calibration: str | PathLike[str] | None = None, scheduling: Scheduling | None = None,
+) -> tuple[Prepared | PreparedSymbolicModel, str]:  # fmt: skip
     """`model` as it is compiled for `arch`, and its element type; arguments as `compile_model`."""
+    expect("model", model, (SourceModel, SourceFamily), _NETWORK)
+    expect("arch", arch, Arch, MACHINE)
     chosen = dtype or arch.types[0]
     if chosen not in arch.types:
         known = ", ".join(arch.types)
@@ -180,12 +178,9 @@ def prepared_for(
 
 
 def request_for(
-    model: Prepared | PreparedSymbolicModel,
-    dtype: str,
-    arch: Arch,
-    host: bool,
+    model: Prepared | PreparedSymbolicModel, dtype: str, arch: Arch, host: bool,
     scheduling: Scheduling,
-) -> Request:
+) -> Request:  # fmt: skip
     """What the compiler is asked for, from `prepared_for`."""
     if isinstance(model, PreparedSymbolicModel):
         family = model.loaded(scheduling.stages)
@@ -212,6 +207,7 @@ def states(model: SourceModel) -> dict[str, str]:
 
     They are told as `archgen models FILE` shows: by what operators do with them, and by names.
     """
+    expect("model", model, SourceModel, _NETWORK)
     return states_of(model.proto)
 
 
@@ -269,6 +265,7 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
             or an index in the data names a row that there is not (`simmodel.errors.NoSuchRow`,
             with the node).
     """
+    expect("arch", arch, Arch, MACHINE)
     if program.registers:
         shapes = {name: np.shape(values) for name, values in inputs.items()}
         check_open(program)

@@ -286,7 +286,6 @@ class _PerfettoTrace:
             packets.event(threads[at], end[index], _END)
 
     def counter(self, counter: Counter) -> None:
-        """One counter."""
         at = counter.core, counter.folder
         if at not in self._folders:
             parent = self._processes[counter.core]

@@ -28,7 +28,7 @@ from simmodel.arch.dtype import NAMES, NUMPY, Array
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
-from simmodel.errors import UserError
+from simmodel.errors import MACHINE, UserError, expect
 from simmodel.isa.region import Register
 from simmodel.program.assembly import ParseError, constant_data, parse_program, print_program
 from simmodel.program.loadable import MAGIC, Loadable, LoadableError, from_bytes, to_bytes, write_to
@@ -187,6 +187,7 @@ def save(
             outputs.
         OSError: the file cannot be written.
     """
+    expect("arch", arch, Arch, MACHINE)
     try:
         _verified(Loaded(program, arch, dict(states or {}), ""), fspath(path))
     except LoadableError as wrong:

@@ -73,13 +73,10 @@ Lowered = tuple[NestGraph, Fallback]
 
 
 def compile_model(
-    model: onnx.ModelProto | ir.Model | SymbolicModel,
-    arch: Arch,
-    options: CompileOptions | None = None,
-    observe: Observer = unobserved,
-    decisions: Decisions | None = None,
-    like: CompileResult | None = None,
-) -> CompileResult:
+    model: onnx.ModelProto | ir.Model | SymbolicModel, arch: Arch,
+    options: CompileOptions | None = None, observe: Observer = unobserved,
+    decisions: Decisions | None = None, like: CompileResult | None = None,
+) -> CompileResult:  # fmt: skip
     """Compile a network for a machine.
 
     Args:
@@ -127,8 +124,7 @@ def _layers(model: onnx.ModelProto | ir.Model | SymbolicModel, ctx: Context) -> 
         graph = assign_layouts((before, calls), ctx)
     on_host = (step for step in before.steps if isinstance(step, HostNode))
     host = tuple(step for step in on_host if step.pick is None)
-    layers = cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx)
-    return layers, host, source_values(model)
+    return cut_tails(bind(fuse_tails(graph, ctx), ctx), ctx), host, source_values(model)
 
 
 def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:
@@ -145,12 +141,9 @@ def _layers_of(like: CompileResult | None, ctx: Context) -> Layers | None:
 
 
 def prepared(
-    proto: onnx.ModelProto,
-    name: str,
-    stages: Stages | None = None,
-    observe: Observer = unobserved,
-    following: OpenAxes | None = None,
-) -> ir.Model:
+    proto: onnx.ModelProto, name: str, stages: Stages | None = None,
+    observe: Observer = unobserved, following: OpenAxes | None = None,
+) -> ir.Model:  # fmt: skip
     """The network after loading and all graph passes: independent of any machine, and of all
     options but those of `Stages.shared`. `following`: of one for a range of lengths, the axes that
     follow from these."""

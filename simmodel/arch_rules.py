@@ -67,7 +67,6 @@ def _banks(arch: Arch) -> Iterator[Problem]:
 
 
 def _arrays(arch: Arch) -> list[tuple[Path, Matrix]]:
-    """Every array with its path."""
     beside = [(("engines", n), each) for n, each in arch.arrays.items() if n != "matrix"]
     return [(("matrix",), arch.matrix), *beside]
 

@@ -48,6 +48,20 @@ class UserError(Exception):
     """What a user gave is wrong, rather than something of archgen's own."""
 
 
+class WrongArgument(UserError, TypeError):
+    """An argument of a function that is another kind of thing."""
+
+
+MACHINE = 'a machine as load_arch("archs/mcu-npu.yaml") gives it'
+
+
+def expect(argument: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Raise WrongArgument where `value` is none of `kinds`, which are `wanted` in words."""
+    if not isinstance(value, kinds):
+        given = repr(value) if isinstance(value, str) else type(value).__name__
+        raise WrongArgument(f"{argument}: expected {wanted}, not {given}")
+
+
 class SeveralMistakes(UserError, ValueError):
     """The same in one respect or several; `mistakes` holds all of them."""
 

@@ -92,12 +92,9 @@ class Run:
 
 
 def execute(
-    program: Program,
-    inputs: Mapping[str, Array],
-    arch: Arch,
-    host: Host | None = None,
+    program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host | None = None,
     order: Choose | None = None,
-) -> dict[str, Array]:
+) -> dict[str, Array]:  # fmt: skip
     """The outputs of `run`."""
     return run(program, inputs, arch, host, order=order).outputs
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simmodel.arch.base import OFF_CHIP, Latest
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
-from simmodel.errors import Impossible
+from simmodel.errors import MACHINE, Impossible, expect
 from simmodel.isa import HOST, MatrixInstruction, Product
 from simmodel.isa.base import instructions
 from simmodel.program.encoding import program_bytes
@@ -92,6 +92,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
     Raises:
         Impossible: it did less than the program's demand.
     """
+    expect("arch", arch, Arch, MACHINE)
     cycles = max(1, trace.cycles)
     dtype = main_type(program, arch)
     needed = compulsory_bytes(program, trace)
@@ -344,7 +345,6 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
 
 
 def _off_chip_account(far: str, rate: float, trace: Trace, program: Program) -> dict[str, float]:
-    """Account of a memory off chip of this rate."""
     compulsory = compulsory_bytes(program, trace)[far] / rate
     moved = sum(trace.traffic[f"{far}.{way}"] for way in ("read", "write")) / rate
     worked = trace.far_loads[far] / rate

@@ -43,7 +43,6 @@ class LinearQuantizer(QDQQuantizer):  # type: ignore[misc]
         self._model = _Indexed(plain.model)
 
     def quantize_model(self) -> onnx.ModelProto:
-        """The network, quantized."""
         with _looking_up():
             for name in self._averaged():
                 self.quantize_activation_tensor(name)
@@ -151,7 +150,6 @@ class _Indexed(ONNXModel):  # type: ignore[misc]
         self._readers: dict[str, list[onnx.NodeProto]] = super().input_name_to_nodes()
 
     def initializer(self) -> _Constants:
-        """All constants."""
         return self._constants
 
     def get_initializer(self, name: str) -> onnx.TensorProto | None:
@@ -171,7 +169,6 @@ class _Indexed(ONNXModel):  # type: ignore[misc]
             self._constants.by_name.setdefault(tensor.name, held)
 
     def add_node(self, node: onnx.NodeProto) -> None:
-        """Adds a node at the end."""
         super().add_node(node)
         held = self.model.graph.node[-1]
         for name in held.input:

@@ -159,7 +159,6 @@ def _split_samples(
 
 
 def _sample_count(name: str, array: Array, like: Array) -> int:
-    """How many samples of the shape of ``like`` there are in ``array``."""
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f") != (like.dtype.kind == "f"):
         raise ModelError(f"calibration samples: {name!r} is {array.dtype}, not {like.dtype}")
     if array.ndim and array.shape[1:] == like.shape:
@@ -176,7 +175,6 @@ def _sample_count(name: str, array: Array, like: Array) -> int:
 
 
 def _samples_of_shape(name: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """``array`` as samples of the input ``name``."""
     if not np.isfinite(array).all():
         raise ModelError(f"calibration samples: {name!r} has values that are not finite")
     return array.astype(dtype).reshape(shape)

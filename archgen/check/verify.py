@@ -90,6 +90,8 @@ class Deviation:
     proves: bool
     by: str = ""
     """The form or kernel that made it, where that is a user's."""
+    undefined: bool = False
+    """Whether too much of the reference is NaN for anything to be proved."""
 
     def __str__(self) -> str:
         by = f", made by {self.by}" if self.by else ""
@@ -130,7 +132,7 @@ def conclusion(values: Mapping[str, Compared], outputs: Collection[str]) -> Comp
     wrong = [each.wrong for each in values.values() if each.wrong]
     unsure = {name for name, found in judged.items() if not found.proves and found.excess <= 1}
     notes = [
-        each.note or f"{name}: not checked, its operators may make anything of their inputs"
+        each.note or f"{name}: not checked, {_doubt(judged[name], _ANYTHING)}"
         for name, each in values.items()
         if each.note or (name in unsure and name in outputs)
     ]
@@ -152,6 +154,14 @@ def conclusion(values: Mapping[str, Compared], outputs: Collection[str]) -> Comp
         tolerance=None if worst is None else worst.tolerance,
         note=note,
     )
+
+
+_ANYTHING = "its operators may make anything of their inputs"
+
+
+def _doubt(found: Deviation, otherwise: str) -> str:
+    """Why what was `found` proves nothing."""
+    return "it is NaN, as the reference is" if found.undefined else otherwise
 
 
 def noted(
@@ -196,7 +206,8 @@ def judge(made: api.ExpectedValue, reference: Array) -> Deviation:
         if shares[at] > worst[2]:
             worst = float(errors[at]), float(excused[at]), float(shares[at])
         sharp += _sharp_ones(part, excused, spread)
-    return Deviation(*worst, integer, sharp / exact.size >= _ENOUGH, made.by)
+    undefined = bool(np.isnan(exact).mean() > 1 - _ENOUGH)
+    return Deviation(*worst, integer, sharp / exact.size >= _ENOUGH, made.by, undefined)
 
 
 _BLOCK = 1 << 16
@@ -209,7 +220,6 @@ def _blocks(size: int) -> Iterator[slice]:
 
 
 def _as_type(values: Array, kind: np.dtype[np.generic]) -> Array:
-    """Values rounded to `kind`."""
     if kind == values.dtype:
         return values
     with np.errstate(over="ignore"):
@@ -302,14 +312,17 @@ def with_stored(verdict: Comparison, stored: Iterable[tuple[str, Deviation]]) ->
     known = [excess for excess in (verdict.excess,) if excess is not None]
     wrong = [f"{name}: stored values are {each}" for name, each in found if each.excess > 1]
     unsure = [
-        f"{name}: not checked, stored values are {each}, which roundings of many operators explain"
+        f"{name}: not checked, "
+        + _doubt(each, f"stored values are {each}, which roundings of many operators explain")
         for name, each in found
         if each.excess <= 1 and not each.proves
     ]
     verified = False if wrong else None if unsure and verdict.verified else verdict.verified
     shown = (
         *listed(wrong, "stored tensors differ from their operators"),
-        *listed(unsure, "stored tensors are not checked"),
+        *listed(
+            [each for each in unsure if each not in verdict.note], "stored tensors not checked"
+        ),
     )
     worst = max([*known, *(each.excess for _, each in found)], default=None)
     return noted(verdict, shown, excess=worst, verified=verified)

@@ -15,7 +15,7 @@ import pandas as pd
 from archgen.cli.gates import judged_case, junit_option, write_junit
 from archgen.cli.options import FILE, EveryMistake, names_of, parsed
 from archgen.cli.results import plain_rows
-from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
+from archgen.cli.terminal import ExitCode, PlainTable, plain_table, show
 from archgen.comparison.comparison import (
     Against,
     Judgement,
@@ -101,7 +101,7 @@ def compare(
     if as_json:
         click.echo(json.dumps(_as_plain(found), indent=1))
     else:
-        show([pairs_table(found)] if found.pairs else [], comparison_lines(found), pipe=NARROW)
+        show([pairs_table(found)] if found.pairs else [], comparison_lines(found))
     for line in gate_lines(found, said):
         click.echo(line, err=True)
     write_junit(list(_cases(found, said)), junit)

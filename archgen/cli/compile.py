@@ -24,6 +24,7 @@ from archgen.cli import options
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import guarding_options, run_guarded
 from archgen.extensions import activate, blaming_extensions, extension
+from archgen.models.binding import declared_otherwise
 from archgen.models.constants import with_values
 from archgen.models.extents import SizeRange
 from archgen.models.load import ModelError, SourceModel, check_sizes
@@ -349,6 +350,8 @@ def _show(
                 write_assembly(program, path)
     if shown.run:
         _show_run(best, point, shown)
+    if declared := declared_otherwise(prepared.edge.proto.graph, program.outputs):
+        click.echo(f"note: {declared}", err=True)
     constants = sum(constant.data.nbytes for constant in program.constants)
     lines = print_program(replace(program, constants=())).count("\n") + len(program.constants)
     click.echo(

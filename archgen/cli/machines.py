@@ -16,7 +16,7 @@ from importlib import import_module
 import click
 
 from archgen.cli.options import EveryMistake, activate_named, extension_option, ignore_option
-from archgen.cli.terminal import NARROW, ExitCode, PlainTable, plain_table, show
+from archgen.cli.terminal import ExitCode, PlainTable, plain_table, show
 from archgen.energy import EnergyCosts, costs_of
 from archgen.energy.costs import event_name
 from archgen.energy.sram import MissingSource
@@ -69,7 +69,7 @@ def check(
     priced = [each.arch for each in loaded if each.arch.name in costs]
     if priced:
         more = [costs_table(arch, costs[arch.name]) for arch in priced if energy]
-        show([peaks_table(priced, costs), *more], pipe=NARROW)
+        show([peaks_table(priced, costs), *more])
     for line in filter(None, map(given_by_kind, loaded)):
         click.echo(line)
     found = [each for one in loaded for each in findings(one.arch, ignored)]

@@ -125,7 +125,11 @@ def _advice(told: InferredRoles) -> Iterator[str]:
             for axis in sorted(set(carried.values()))
         )
         fixed = sorted(extent for extent in batch if isinstance(extent, int))
-        held = f" (the file fixes {', '.join(map(str, fixed))})" if fixed else ""
+        held = (
+            f" (the file fixes {', '.join(map(str, fixed))})"
+            if fixed
+            else " (free: 1 where it is not given)"
+        )
         yield f"--batch N changes {places}{held}"
     else:
         yield "no input has a batch axis: it runs at batch 1"

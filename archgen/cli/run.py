@@ -102,7 +102,6 @@ def run(
 
 
 def _load_program_file(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
-    """The program in a file with its machine, which is `arch` where that is given."""
     try:
         if program_files.is_loadable(file):
             loaded = load(file, places)

@@ -40,6 +40,7 @@ _SCREEN = 20
 _ALL = "--all prints every one"
 _REASONS = 3
 """Reasons that are said for operators on the host."""
+_HOST_REASONS = "`archgen compile --report` and report.html"
 
 
 def _percent(value: float) -> str:
@@ -207,10 +208,9 @@ def host_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
     for reason in ranked[:_REASONS]:
         count = len(points[reason])
         said = f"{counted(count, 'point')}: {', '.join(sorted(operators[reason]))}"
-        yield f"host ops: {said}: {shortened(reason)}"
+        yield f"host ops: {said}: {shortened(reason, _HOST_REASONS)}"
     if len(ranked) > _REASONS:
-        where = "`archgen compile --report` and report.html have all"
-        yield f"host ops: {len(ranked) - _REASONS} more reasons ({where})"
+        yield f"host ops: {len(ranked) - _REASONS} more reasons (in full: {_HOST_REASONS})"
 
 
 def reasons(frame: pd.DataFrame, archs: Mapping[str, Arch]) -> Iterator[str]:
@@ -245,12 +245,14 @@ def _verdict(row: Record) -> str:
     return "yes" if pd.isna(some) else f"yes, {some} executed"
 
 
-def shortened(reason: str) -> str:
-    """The first lines of `reason`, none of them too long, and how many there are besides."""
-    lines = reason.splitlines()
+def shortened(text: str, where: str = "`reason` in results.csv") -> str:
+    """The first lines of `text`, none of them too long, and `where` the rest is."""
+    lines = text.splitlines()
     shown = [textwrap.shorten(line, _LONGEST_LINE, placeholder=" ...") for line in lines[:_LINES]]
-    if len(lines) > _LINES:
-        shown.append(f"... and {len(lines) - _LINES} more lines, see reason in results.csv")
+    left = len(lines) - _LINES
+    if left > 0 or max(map(len, lines), default=0) > _LONGEST_LINE:
+        more = f"{left} more lines, " if left > 0 else ""
+        shown.append(f"... {more}in full: {where}")
     return "\n    ".join(shown)
 
 
@@ -258,7 +260,7 @@ def _error(row: Record) -> str:
     """How far a wrong point is off, where that is a number, and what its note says of it."""
     share, note = row["operator_error"], row["note"]
     by = f" by {share:.3g} times what {row['dtype']} excuses" if share > 1 else ""  # not for NaN
-    return by if pd.isna(note) else f"{by}: {shortened(str(note))}"
+    return by if pd.isna(note) else f"{by}: {shortened(str(note), '`note` in results.csv')}"
 
 
 def _point_label(row: Record, chosen: list[str]) -> str:

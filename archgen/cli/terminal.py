@@ -1,8 +1,8 @@
 """How verbs print and end: tables of one look, sentences below them, and one code for each end.
 
-Tables leave out what they can until they fit: a terminal, what `COLUMNS` says
-(`COLUMNS=80 archgen results out | less`), or in a pipe that says nothing a width that log files and
-pages have. There cells stay whole, however wide a table is, as what reads them may look for words.
+Tables leave out what they can until they fit a terminal, or what `COLUMNS` says
+(`COLUMNS=80 archgen results out | less`). In a pipe or a file that says nothing they are whole, as
+what reads them may look for words.
 Each gate that was asked for (`--fail-if-worse`, `--budget`) has an exit code of its own, so that a
 pipeline knows what stopped it; of several the first of `ExitCode` is given.
 """
@@ -24,10 +24,6 @@ _WIDE = 1000
 """Columns of output that no terminal shows, so that nothing of a table is cut off."""
 _ALL = 400
 """A width that has room for all columns of most tables."""
-_PIPE = 100
-"""Columns of output of a pipe that does not say how wide its reader is."""
-NARROW = 80
-"""The same of tables whose first columns say most: what a mail or a log of a pipeline shows."""
 
 
 class PlainTable(Table):
@@ -68,21 +64,19 @@ def plain_table(
     return table
 
 
-def show(tables: Iterable[RenderableType], lines: Iterable[str] = (), pipe: int = _PIPE) -> None:
-    """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup. `pipe`:
-    the width of one that does not say how wide its reader is."""
+def show(tables: Iterable[RenderableType], lines: Iterable[str] = ()) -> None:
+    """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup."""
     console = Console(highlight=False, markup=False, emoji=False)
-    width = console.width
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdecimal():
-        console.width, width = _WIDE, pipe
+        console.width = _WIDE
     left_out: list[str] = []
     for table in tables:
         if isinstance(table, PlainTable):
-            left_out += table.fit(console, width)
+            left_out += table.fit(console, console.width)
         console.print(table)
     if left_out:
         names = ", ".join(dict.fromkeys(" ".join(name.split()) for name in left_out))
-        said = f"hidden to fit {width} characters: {names}; COLUMNS={_ALL} shows all"
+        said = f"hidden to fit {console.width} characters: {names}; COLUMNS={_ALL} shows all"
         console.print(said, soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)

@@ -128,8 +128,7 @@ class _TableCosts:
 
     def _bare(self, dtype: Operation, multiplies: float, adds: float) -> float:
         """Multiplies and adds alone, with the supply."""
-        known = self.figures.arithmetic
-        multiply = at_node(known.multiply[dtype], self.node)
+        multiply = at_node(self.figures.arithmetic.multiply[dtype], self.node)
         return (multiplies * multiply + adds * self._add(dtype, self.node)) * self.supply
 
     def _add(self, dtype: Operation, node: float) -> float:
@@ -212,7 +211,6 @@ def effects(arch: Arch, factor: float = TWICE) -> Iterator[Effect]:
 def _effect_of(
     base: EnergyCosts, other: EnergyCosts, field: str, before: Any, after: Any, times: float
 ) -> Effect:
-    """How `other` differs from `base`, where the field is `times` as large."""
     old, new = base.area.total.value, other.area.total.value
     leakage = _share_of(base.leakage.value, other.leakage.value)
     costs, changed = events_of(base), events_of(other)

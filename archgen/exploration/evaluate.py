@@ -58,7 +58,6 @@ class EvaluatedMachine:
         return ""
 
     def values(self, measure: str) -> list[float | None]:
-        """The measure for each network."""
         return [measured(outcome.row, measure) for outcome in self.outcomes]
 
     def value(self, measure: str) -> float | None:
@@ -143,8 +142,6 @@ class Judge:
         return [self.full[machine.arch.name] for machine in machines]
 
     def estimate(self, machines: Sequence[Variant]) -> list[EvaluatedMachine]:
-        """Each machine as its estimate has it."""
-
         def guessed_points(machine: Variant) -> list[Point]:
             return [to_estimate(p, self.means.estimator) for p in self._points(machine)]
 

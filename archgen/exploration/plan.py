@@ -269,7 +269,6 @@ class _Section:
     name: str
 
     def parameter(self, name: str, given: ValueRange | list[Any]) -> Parameter | None:
-        """The parameter `name`."""
         path = (self.name, "parameters", name)
         made, wrong = spaces.parameter_of(self.base, name, given, find(self.maker.tree, path))
         self.maker.mistakes += [each for each in wrong if isinstance(each, Mistake)]

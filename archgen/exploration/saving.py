@@ -115,7 +115,6 @@ def machine_text(exploration: Exploration, judged: EvaluatedMachine, folder: Pat
 
 
 def _set(fields: dict[str, Any], name: str, value: Any) -> None:
-    """Sets the dotted field `name`."""
     *path, last = name.split(".")
     for part in path:
         fields = fields.setdefault(part, {})

@@ -77,7 +77,6 @@ class Chip(Published):
 
     @property
     def macs_per_byte(self) -> float | None:
-        """MACs for each byte of DRAM bandwidth."""
         return None if self.dram is None else self.macs * self.clock / self.dram
 
     @property
@@ -218,7 +217,6 @@ class _Names(dict[str, Any]):
         return found
 
     def value(self, expression: str) -> Any:
-        """What an expression gives."""
         return eval(_compiled(expression), {"__builtins__": {}}, self)
 
     def text(self, words: str) -> str:

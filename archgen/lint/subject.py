@@ -208,12 +208,10 @@ class LintedMachine:
 
     @property
     def on_chip(self) -> Mapping[str, Memory]:
-        """Memories on the chip by role."""
         return self.arch.memories.on_chip()
 
     @property
     def role_bytes(self) -> Mapping[str, int]:
-        """Bytes of all memories of a role."""
         return {role: each.size * self.arch.instances(role) for role, each in self.on_chip.items()}
 
     def carried(self, role: str, write: bool = False) -> float:
@@ -259,7 +257,6 @@ class LintedMachine:
 
     @property
     def copy_ends(self) -> list[tuple[str, PathEnd]]:
-        """Ends on the chip of each copy engine."""
         movers = self.arch.copy_.items()
         return [(name, end) for name, mover in movers for end in self._ends(mover, None)]
 

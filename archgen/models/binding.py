@@ -21,6 +21,7 @@ from archgen.models.roles.net import ANONYMOUS
 from archgen.schema.tree import guess
 from archgen.zoo.shapes import fixed_shapes, without_data
 from compiler import api
+from simmodel.program.program import Port
 
 # Sizes that a file says by expressions: a mask over `past + seq` positions.
 
@@ -298,6 +299,22 @@ def _bind_symbols(
     ]
     del graph.value_info[:]
     graph.value_info.extend(known)
+
+
+def declared_otherwise(graph: onnx.GraphProto, made: Iterable[Port]) -> str:
+    """Which outputs, as `made`, have another shape than the file says; empty where none has."""
+    declared = {output.name: output.type.tensor_type.shape.dim for output in graph.output}
+    wrong = []
+    for port in (port for port in made if not port.extents):
+        said = [dim.dim_value or dim.dim_param or "?" for dim in declared.get(port.name, ())]
+        open_ = (
+            isinstance(size, str) or size == own
+            for size, own in zip(said, port.shape, strict=False)
+        )
+        if said and not (len(said) == len(port.shape) and all(open_)):
+            shown = ", ".join(map(str, said))
+            wrong.append(f"{port.name} is {list(port.shape)}, though the file declares [{shown}]")
+    return "; ".join(wrong)
 
 
 # Another batch than the file's.

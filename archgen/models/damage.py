@@ -150,7 +150,6 @@ def _attribute_type_text(number: int) -> str:
 
 
 def _cycle_mistakes(nodes: Sequence[onnx.NodeProto], where: str = "") -> Iterator[str]:
-    """A cycle of nodes that wait for each other."""
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     before = {
         index: {makers[name] for name in _names_read(node) if name in makers}

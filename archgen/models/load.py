@@ -87,6 +87,9 @@ class SourceModel:
         return digest.hexdigest()
 
 
+NAMED_NETWORK = "a file or the name of a network of the zoo"
+
+
 def open_model(
     spec: str | Path, batch: int | None = None, dims: Mapping[str, int] | None = None,
     roles: Mapping[str, str] | None = None, ranges: Mapping[str, object] | None = None,

@@ -110,7 +110,6 @@ class _LastWriters:
     owners: list[int] = field(default_factory=lambda: [-1])
 
     def paint(self, low: int, high: int, owner: int) -> None:
-        """Bytes low .. high are of `owner`."""
         if low == high:
             return
         first = bisect_left(self.starts, low)

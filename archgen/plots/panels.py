@@ -76,10 +76,12 @@ def row_labels(
 def swept_fields(frame: Frame, archs: Mapping[str, Arch]) -> list[StudyAxis]:
     """The axes that tell the points of one network apart, where machines are no axis."""
     every = study_axes.axes(frame, archs) if archs else ()
-    if any(axis.column == MACHINE for axis in every):
-        return []
-    outer = ("batch", DIMENSION, OPTION)
-    return [axis for axis in every if not axis.column.startswith(outer)]
+    return [] if any(axis.column == MACHINE for axis in every) else point_axes(every)
+
+
+def point_axes(every: Sequence[StudyAxis]) -> list[StudyAxis]:
+    """Those of all axes of a study that tell the points of one network apart."""
+    return [a for a in every if not a.column.startswith(("batch", DIMENSION, OPTION))]
 
 
 def field_labels(rows: Sequence[Record], swept: Sequence[StudyAxis]) -> list[str]:
@@ -140,10 +142,9 @@ def panel_figure(
     for axes, panel in zip(grid, panels, strict=True):
         axes.set(title=wrapped(panel.title, TITLE_LETTERS), xlabel=x)
         name_rows(axes, [labels[each] for each in panel.labels], 2)
-    if panels[0].legend:
-        height = int(rows * row_height * max(longest, 2) / LETTER)
-        words = wrapped(panels[0].legend, max(TITLE_LETTERS, height))
-        figure.supylabel(words, color=MUTED, fontsize=8)
+    words = wrapped(panels[0].legend, int((_HEAD + row_height * max(longest, 2)) / LETTER))
+    for axes in grid[::columns]:
+        axes.set_ylabel(words, color=MUTED, fontsize=8)
     return figure, list(zip(grid, panels, strict=True))
 
 

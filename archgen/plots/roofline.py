@@ -14,11 +14,11 @@ from matplotlib.lines import Line2D
 
 import archgen.plots.panels as panels
 import archgen.plots.style as style
-from archgen.outcomes.axes import FAMILY, StudyAxis, axes, workload
+from archgen.outcomes.axes import FAMILY, MACHINE, StudyAxis, axes, workload
 from archgen.outcomes.figures import DRAM, far_memory, figure_of
 from archgen.outcomes.frame import Frame, Record, grouped, missing, number, records
 from archgen.plots.findings import extremes, points_with_labels, titled
-from archgen.plots.panels import field_labels, square_figure, swept_fields, write_names
+from archgen.plots.panels import field_labels, point_axes, square_figure, write_names
 from archgen.plots.style import legend, logarithmic, wrapped
 from simmodel.arch.element_types import WINOGRAD
 from simmodel.arch.record import Arch
@@ -40,9 +40,9 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
 
     The intensity of a point is its MACs over the bytes it moved to and from DRAM; where there is
     flash, a hollow mark has it of the bytes from there, under a dashed roof. A family has a
-    roof for each peak and bandwidth, and names the least and the largest; the quickest and the
-    slowest of its points of each network are named by what was swept, and a line goes through a
-    network's points where one column alone is swept. Points that moved nothing stand at the right
+    roof for each peak and bandwidth, and names the least and the largest. Of several points of a
+    network the quickest and the slowest are named by what tells them apart, and a line goes through
+    them where one column alone is swept. Points that moved nothing stand at the right
     edge; those without a result are listed in their panel.
     """
     rows = records(frame)
@@ -61,7 +61,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     ran = [row for row in rows if row["status"] == "ok" and row["macs"]]
     moved = [(row["macs"], figure_of(row, far)) for row in ran for far in _FAR.values()]
     span = _span([macs / amount for macs, amount in moved if amount], rows, archs)
-    swept = [axis for axis in swept_fields(frame, archs) if axis.column != FAMILY]
+    swept = [axis for axis in point_axes(every) if axis.column not in (FAMILY, MACHINE)]
     names = []
     for panel, (family, own) in zip(grid, families.items(), strict=True):
         machines = {str(row["arch"]): archs[str(row["arch"])] for row in own}
@@ -69,7 +69,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         panel.set_title(wrapped(text, panels.TITLE_LETTERS * (1 if len(families) > 1 else 2)))
         _draw_roofs(panel, list(machines.values()), own, span)
         points = _draw_points(panel, own, marks, every)
-        names.append(_extremes(points, own, swept) if len(machines) > 1 and swept else [])
+        names.append(_extremes(points, own, swept) if swept and len(own) > len(points) else [])
     memories = [archs[str(row["arch"])].memories for row in rows]
     flash = any(each.flash is not None for each in memories)
     usual = not flash and far_memory(archs[str(row["arch"])] for row in rows) == "DRAM"

@@ -398,7 +398,6 @@ def _is_map(one: Slice, pair: Sequence[StudyAxis]) -> bool:
 
 
 def _values(axis: StudyAxis, one: Slice) -> list[Any]:
-    """The values of an axis that a slice has, in order."""
     own = {axis.value(row) for row in one.rows}
     return [value for value in axis.values if value in own]
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
@@ -47,7 +48,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def unwritable(option: str, path: Path | None) -> list[str]:
-    """Why the file that `option` names cannot be written, found out without touching it."""
+    """Why the file that `option` names cannot be written, found out without changing it."""
     if path is None:
         return []
     folder = path.parent
@@ -55,9 +56,21 @@ def unwritable(option: str, path: Path | None) -> list[str]:
         return [f"{option} {path}: is a folder"]
     if not folder.is_dir():
         return [f"{option} {path}: there is no folder {folder}"]
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        return [f"{option} {path}: may not be written"]
+    try:
+        if path.is_file():
+            path.open("ab").close()
+        elif not path.exists():
+            make_writable(folder)
+    except OSError as mistake:
+        return [f"{option} {path}: cannot be written: {mistake.strerror}"]
     return []
+
+
+def make_writable(folder: Path) -> None:
+    """Make `folder` where there is none. OSError where that, or a file in it, cannot be made; its
+    permissions alone do not tell: root has all of them, and yet makes no file in /proc."""
+    folder.mkdir(parents=True, exist_ok=True)
+    TemporaryFile(dir=folder).close()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -90,22 +103,28 @@ def write_sealed(path: Path, content: bytes) -> None:
 def read_sealed(path: Path) -> bytes | None:
     """What `write_sealed` wrote; None where there is no such file, or where it is damaged, for
     which a `DamagedFile` is warned of."""
+    content, why = _unsealed(path)
+    if why:
+        warn_damaged(path, why)
+    return content
+
+
+def _unsealed(path: Path) -> tuple[bytes | None, str]:
+    """The same, and in words what is damaged."""
     try:
         stored = path.read_bytes()
     except FileNotFoundError:
-        return None
+        return None, ""
     except OSError as mistake:
-        warn_damaged(path, mistake.strerror or str(mistake))
-        return None
+        return None, mistake.strerror or str(mistake)
     end, before, after = _form(path)
     at = len(stored) - len(after) - _SEAL
     content = stored[: max(0, at - len(before))] + end
     seal = stored[max(0, at) : len(stored) - len(after)].decode(errors="replace")
     framed = stored.endswith(after) and stored[:at].endswith(before)
     if not framed or seal != seal_of(path, content):
-        warn_damaged(path, "it is not what was written")
-        return None
-    return content
+        return None, "it is not what was written"
+    return content, ""
 
 
 def _form(path: Path) -> tuple[bytes, bytes, bytes]:
@@ -191,9 +210,9 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def cached_file(path: Path, make: Callable[[], bytes]) -> bytes:
     """What is sealed in the file `path`, made by one process where it is not there."""
-    stored = read_sealed(path)
+    stored, _ = _unsealed(path)
     if stored is None:
-        with exclusive(path):
+        with exclusive(path):  # who makes it good says that it was damaged, nobody else
             stored = read_sealed(path)
             if stored is None:
                 stored = make()
@@ -271,7 +290,6 @@ class Recent(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of `key`, made where it is not at hand."""
         if key not in self._values:
             self._values[key] = make()
             if len(self._values) > self._most:

@@ -151,7 +151,8 @@ def fork_context() -> ForkContext | None:
 def become_worker(memory: int | None, board: Board) -> None:
     """Of a process that works for another one: it takes no more than `memory` bytes, tells its
     steps to `board`, and ends with whoever started it."""
-    signal.signal(signal.SIGINT, _exit_worker)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for a script's jobs with `&`
+        signal.signal(signal.SIGINT, _exit_worker)
     report_steps_to(board)
     limit_memory(memory)
     threading.Thread(target=_exit_with_parent, daemon=True).start()

@@ -47,15 +47,19 @@ def collecting_rarely() -> Iterator[None]:
 
 
 def configure_messages() -> None:
-    """Let warnings of damaged files be one line each on standard error, and names that a terminal
-    has no letters for be spelled out."""
+    """Let warnings of damaged files be one line each on standard error, however often they are
+    found, and names that a terminal has no letters for be spelled out."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    others = warnings.formatwarning
+    others, said = warnings.formatwarning, set[str]()
 
     def text(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
-        plain = issubclass(category, DamagedFile)
-        return f"warning: {message}\n" if plain else others(message, category, *place, **more)
+        if not issubclass(category, DamagedFile):
+            return others(message, category, *place, **more)
+        line = f"warning: {message}\n"
+        found = "" if line in said else line
+        said.add(line)
+        return found
 
     warnings.formatwarning = text

@@ -370,7 +370,6 @@ def _titled(name: str) -> str:
 
 
 def _part_cell(value: float, whole: float) -> Cell:
-    """A part, and its share of the whole."""
     shown = sheets.figure(value)
     if not shown.value or not whole > 0:
         return shown

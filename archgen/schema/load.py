@@ -20,6 +20,7 @@ from archgen.schema.record import validate
 from archgen.schema.source import read_tree
 from archgen.schema.tree import ArchError, FilePosition, Mistake, Table
 from simmodel.arch.record import Arch
+from simmodel.errors import expect
 
 # Where architecture files come from: paths, patterns, and the names of the files we ship.
 
@@ -132,11 +133,15 @@ def _parent(
     return wanted, None
 
 
+NAMED_MACHINE = "a file or the name of a shipped machine"
+
+
 def load_arch(path: str | PathLike[str]) -> Arch:
     """The architecture in the file `path`, or the shipped one of that name.
 
     Raises ArchError, which holds every mistake of the file and of those that it extends.
     """
+    expect("path", path, (str, PathLike), NAMED_MACHINE)
     file, mistake = locate(fspath(path))
     loaded, mistakes = (None, [mistake]) if mistake is not None else _load(file)
     if loaded is None:

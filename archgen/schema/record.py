@@ -72,7 +72,6 @@ class RecordReader(Generic[Record]):
         return [mistake for mistake in found if mistake is not None]
 
     def at(self, tree: Table, path: Path, message: str) -> Mistake:
-        """A mistake at `path` of `tree`."""
         return Mistake(trees.position(tree, path), trees.dotted(path, self.root), message)
 
     def _say(self, tree: Table, error: ErrorDetails, whole: bool) -> Mistake | None:

@@ -27,8 +27,6 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _CoreSchemaResolver(yaml.resolver.BaseResolver):
-    """Resolves tags by the YAML 1.2 core schema."""
-
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
 

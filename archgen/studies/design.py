@@ -18,19 +18,19 @@ from typing import Any, get_args
 from archgen.extensions import Extension, ExtensionError, active_extensions, checked, extension
 from archgen.models.constants import file_and_values
 from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shapes
-from archgen.models.load import BatchError, ModelError, load_calibration, open_model
+from archgen.models.load import NAMED_NETWORK, BatchError, ModelError, load_calibration, open_model
 from archgen.outcomes.axes import rows_with_fields
 from archgen.outcomes.points import BUCKET, DIMENSION, FIELD, Execute, Point, Row
 from archgen.process.files import code_version, content_hash
 from archgen.process.guard import ResourceLimits, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
-from archgen.schema.load import LoadedArch, load_files
+from archgen.schema.load import NAMED_MACHINE, LoadedArch, load_files
 from archgen.schema.tree import attempted, guess, in_order, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
 from simmodel.arch.record import Arch
-from simmodel.errors import SeveralMistakes
+from simmodel.errors import SeveralMistakes, expect
 
 Pattern = Mapping[str, Any]
 """Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
@@ -119,6 +119,10 @@ def designed(
 ) -> Design:  # fmt: skip
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
     archs, models = _listed(archs), _listed(models)
+    for arch in archs:
+        expect("archs", arch, (str, PathLike, Arch, Variant), f"{NAMED_MACHINE}, or one as loaded")
+    for model in models:
+        expect("models", model, (str, PathLike, Workload), NAMED_NETWORK)
     sampled = None if batches is None else _listed(batches)
     files, wrong = loaded_extensions(_listed(options.extensions))
     with active_extensions(files):
@@ -304,7 +308,6 @@ def _filters(design: Design) -> Iterator[tuple[str, Pattern]]:
 
 
 def _point_columns(design: Design) -> set[str]:
-    """The columns that say which point it is."""
     swept = {f"{FIELD}{s.field}" for machine in design.machines for s in machine.settings}
     ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
     dims = {f"{DIMENSION}{name}" for load in design.workloads for name, _ in load.dims}

@@ -263,7 +263,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _nearby_studies(folder: Path) -> str:
-    """Studies in folders of `folder`."""
     if not folder.is_dir():
         return "; there is no such folder"
     found = sorted(os.path.relpath(path.parent) for path in folder.glob(f"*/{MANIFEST}"))

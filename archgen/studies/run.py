@@ -26,6 +26,7 @@ from archgen.energy.model import energy_of, energy_of_events
 from archgen.energy.price import price_row
 from archgen.energy.sram import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming_extensions
+from archgen.models.binding import declared_otherwise
 from archgen.models.encodings import formats_of
 from archgen.models.load import ModelError
 from archgen.outcomes import rows
@@ -105,8 +106,7 @@ class Workbench:
         return outcome_of(point, lambda: self._run_point(point, point.identity()))
 
     def _run_point(self, point: Point, row: Row) -> Outcome:
-        arch, tools = point.arch, self.tools
-        kept = self._models.of(point)
+        arch, tools, kept = point.arch, self.tools, self._models.of(point)
         model = kept.model
         request = Request(
             model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling,
@@ -114,7 +114,8 @@ class Workbench:
         )  # fmt: skip
         compiled, compile_s = _timed(lambda: self._compiled(request, point))
         program = compiled.program
-        notes = [model.note, _unread_format(point, program), _products_elsewhere(compiled)]
+        notes = [declared_otherwise(model.proto.graph, program.outputs), model.note]
+        notes += [_unread_format(point, program), _products_elsewhere(compiled)]
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:

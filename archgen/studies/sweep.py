@@ -6,7 +6,6 @@ it is finished, and a later study with the same folder takes stored points inste
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, suppress
@@ -18,7 +17,7 @@ from archgen.extensions import unowned
 from archgen.outcomes.estimated import CHOSEN, COSTS, ENERGY_GUESS, GUESS, OFF
 from archgen.outcomes.fronts import representatives
 from archgen.outcomes.points import FIELD, Outcome, Point, Row
-from archgen.process.files import cache_dir, remove_abandoned
+from archgen.process.files import cache_dir, make_writable, remove_abandoned
 from archgen.report.levers import POINTS
 from archgen.schema.variants import Variant
 from archgen.studies import schedule_transfer
@@ -164,17 +163,12 @@ def store_in(out: Named | None) -> Store | None:
     if out is None:
         return None
     folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as mistake:
-        raise StudyError([f"{folder}: results cannot be written: {mistake.strerror}"]) from None
-    if not os.access(folder, os.W_OK):
-        raise StudyError([f"{folder}: results cannot be written: no permission"])
-    try:
-        cache_dir().mkdir(parents=True, exist_ok=True)
-    except OSError as mistake:
-        said = f"{cache_dir()}: the cache cannot be written ($ARCHGEN_CACHE): {mistake.strerror}"
-        raise StudyError([said]) from None
+    for place, what in (folder, "results"), (cache_dir(), "the cache ($ARCHGEN_CACHE)"):
+        try:
+            make_writable(place)
+        except OSError as mistake:
+            said = f"{place}: {what} cannot be written: {mistake.strerror}"
+            raise StudyError([said]) from None
     store = Store(folder)
     for place in (folder, store.folder, store.decisions, cache_dir()):
         remove_abandoned(place)

@@ -319,17 +319,10 @@ class ZooTensor:
         )
         spatial = self._extents(name, kernel, stride, padding, False)
         return self.apply(
-            "Conv",
-            name,
-            *parameters,
-            shape=(self.shape[0], channels, *spatial),
-            moments=moments,
-            kernel_shape=[kernel] * rank,
-            strides=[stride] * rank,
-            pads=[padding] * 2 * rank,
-            group=groups,
-            dilations=[1] * rank,
-        )
+            "Conv", name, *parameters, shape=(self.shape[0], channels, *spatial), moments=moments,
+            kernel_shape=[kernel] * rank, strides=[stride] * rank, pads=[padding] * 2 * rank,
+            group=groups, dilations=[1] * rank,
+        )  # fmt: skip
 
     def conv_bn(
         self, name: str, channels: int, kernel: int, stride: int = 1, groups: int = 1,
@@ -384,7 +377,6 @@ class ZooTensor:
         )
 
     def relu(self) -> ZooTensor:
-        """Relu."""
         return self.apply("Relu", f"{self.name}.relu", moments=self.moments.rectified())
 
     def activated(self, kind: str) -> ZooTensor:
@@ -417,15 +409,10 @@ class ZooTensor:
         combined = self.moments.maximum if kind == "MaxPool" else self.moments.averaged
         spatial = self._extents(name, kernel, stride, padding, ceil)
         return self.apply(
-            kind,
-            name,
-            shape=(*self.shape[:2], *spatial),
-            moments=combined(kernel * kernel),
-            kernel_shape=[kernel] * 2,
-            strides=[stride] * 2,
-            pads=[padding] * 4,
+            kind, name, shape=(*self.shape[:2], *spatial), moments=combined(kernel * kernel),
+            kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4,
             ceil_mode=int(ceil),
-        )
+        )  # fmt: skip
 
     def averaged(self, name: str) -> ZooTensor:
         """GlobalAveragePool: (N, C, H, W) -> (N, C, 1, 1)."""

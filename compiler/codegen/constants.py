@@ -246,7 +246,6 @@ def _stays(plan: LayerPlan) -> bool:
 def _column_ranges(
     plan: LayerPlan, col: int | None, walked: Sequence[TileTrace]
 ) -> tuple[tuple[int, int], ...]:
-    """Ranges of columns that cores and tiles compute."""
     if col is None or _stays(plan):
         return ((0, 1 if col is None else plan.tiled.layer.head.dims[col].extent),)
     if not walked:

@@ -160,7 +160,6 @@ class _FillPlan:
 
     @classmethod
     def of(cls, cores: Sequence[Sequence[Node]], arch: Arch, steps: StepTimes) -> _FillPlan:
-        """The plan of the steps that `cores` do."""
         names = {name: number for number, name in enumerate(steps.cycles)}
         far, work = [0.0] * len(names), [0.0] * len(names)
         moving, prices = {*arch.copy_, *arch.far_rates}, EngineCycles(arch, 1, lambda _: 0.0)

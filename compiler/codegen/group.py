@@ -375,8 +375,7 @@ class GroupEmitter:
         self, layer: LayerEmitter, origins: Mapping[str, tuple[Range, ...]]
     ) -> TilePosition:
         """All that this core computes of a layer, as one tile."""
-        position = layer.plan.position
-        out = self._results(position, part=bool(self.plan.schedule.loops))
+        out = self._results(layer.plan.position, part=bool(self.plan.schedule.loops))
         return TilePosition(self.around, layer.plan, out, {}, (Turn(),), origins=origins)
 
     def _results(self, position: int, *, part: bool) -> tuple[Range, ...]:
@@ -394,7 +393,6 @@ class GroupEmitter:
     def _buffer_box(
         self, buffer: TileBuffer, ranges: Sequence[Range], tensor: str, moving: Moving
     ) -> Operand:
-        """A box of a held tensor, in its buffer."""
         tile = TilePosition(self.around, self.plan.layers[0], (), {}, (Turn(),), outer=moving.turns)
         origin, address = moving.buffer_origin(tensor), slot_address(buffer, tile)
         address = address_of_ranges(address, ranges, origin, buffer.strides)

@@ -54,8 +54,6 @@ def with_handovers(
 
 @dataclass(frozen=True)
 class _Handing:
-    """One tensor that is handed on."""
-
     around: EmissionContext
     plan: Plan
     name: str
@@ -121,7 +119,6 @@ class _Handing:
         return items
 
     def _slice_operand(self, one: Handover, core: int, cores: tuple[int, ...]) -> Operand:
-        """What is handed on, in the slice of a core."""
         giver, own = (n - self.plan.schedule.first_core for n in (one.giver, core))
         spans = self.following.work(giver, self.name, tuple(Range(*span) for span in one.box))
         found = resident_operand(self.plan, self.name, own, spans, self.following)

@@ -14,17 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import compiler.codegen.copies as copies
 from compiler.codegen.constants import PackedWeights
-from compiler.codegen.copies import (
-    Widening,
-    computed,
-    in_bytes,
-    listed,
-    load,
-    narrowed,
-    store,
-    written,
-)
 from compiler.codegen.legalize import legal_copy
 from compiler.codegen.matrix import MatrixEmitter, bias_of
 from compiler.codegen.nodes import (
@@ -76,7 +67,6 @@ class LayerEmitter:
 
     @cached_property
     def group_tensors(self) -> frozenset[str]:
-        """Tensors that the group holds for this layer."""
         return frozenset(
             access.tensor
             for compute in self.plan.computes
@@ -203,9 +193,9 @@ class LayerEmitter:
         uses = around.uses((), (buffer,))
         if packed is not None and packed.narrow is not None and not packed.narrow.compressed:
             head = self.plan.tiled.layer.head
-            way = Widening(around, packed, head, buffer, copy.dst, region, self.origin)
+            way = copies.Widening(around, packed, head, buffer, copy.dst, region, self.origin)
             for items, span in way.loads(engine):
-                parts = tuple(narrowed(use, span) for use in uses)
+                parts = tuple(copies.narrowed(use, span) for use in uses)
                 yield EngineStep(engine, tuple(items), parts, self.origin)
             both = around.uses((buffer,), (buffer,))
             yield EngineStep("vector", tuple(way.widens()), both, self.origin)
@@ -216,11 +206,11 @@ class LayerEmitter:
         if packed is None and self.packed is not None and self.packed.holds_beside(tensor.name):
             source = self.packed.part_beside(region, around.places)
         if source is not None:
-            copy = in_bytes(replace(copy, src=source))
+            copy = copies.in_bytes(replace(copy, src=source))
             items = legal_copy(copy, around.arch, around.names)
         else:
-            items = load(copy, tensor, region, around)
-        yield EngineStep(engine, tuple(items), uses, self.origin, computed([tensor]))
+            items = copies.load(copy, tensor, region, around)
+        yield EngineStep(engine, tuple(items), uses, self.origin, copies.computed([tensor]))
 
     def _computes(
         self, compute: Compute, tile: TilePosition, *, adds: bool
@@ -311,10 +301,13 @@ class LayerEmitter:
         """The store of a box of the result, from where it lies on chip."""
         around, result, origin = self.around, self.plan.tiled.layer.result, self.origins[-1]
         copy = Copy(engine=engine, origin=origin, dst=source, src=source)
-        items, uses = store(copy, result, ranges, around), (self.plan.buffers[self.plan.result],)
+        items, uses = (
+            copies.store(copy, result, ranges, around),
+            (self.plan.buffers[self.plan.result],),
+        )
         return EngineStep(
             engine, tuple(items), around.uses(uses, ()), origin,
-            reads=listed(result), writes=written(result),
+            reads=copies.listed(result), writes=copies.written(result),
         )  # fmt: skip
 
 
@@ -336,7 +329,6 @@ def _as_result(source: Operand, plan: LayerPlan, tile: TilePosition) -> Operand:
 
 
 def _first_alone(segment: TileSegment) -> list[TileSegment]:
-    """A segment with its first tile apart."""
     if segment.count == 1:
         return [segment]
     rest = replace(

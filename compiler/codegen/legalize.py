@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import compiler.target.loops.split as split
 from compiler.target.loops.cover import (
     Cover,
     CoverProblem,
@@ -20,15 +21,6 @@ from compiler.target.loops.cover import (
     Unit,
     cheapest,
     unit_of,
-)
-from compiler.target.loops.split import (
-    Groups,
-    PieceRun,
-    StridedLoop,
-    collapse,
-    groups,
-    ordered,
-    runs,
 )
 from simmodel.arch.record import Arch
 from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Product, Reduce, VectorFamily, Window
@@ -55,7 +47,7 @@ def taken(
     return replace(instruction, **changes)
 
 
-def axes_of(operands: Sequence[Operand]) -> list[StridedLoop]:
+def axes_of(operands: Sequence[Operand]) -> list[split.StridedLoop]:
     """Their dimensions; along one where it has extent 1 an operand stands still."""
     shapes = zip(*(operand.shape for operand in operands), strict=True)
     return [_strided_loop(operands, number, max(column)) for number, column in enumerate(shapes)]
@@ -66,11 +58,11 @@ def _extents(instruction: Instruction) -> list[int]:
     return [max(column) for column in zip(*shapes, strict=True)]
 
 
-def _strided_loop(operands: Sequence[Operand], number: int, extent: int) -> StridedLoop:
+def _strided_loop(operands: Sequence[Operand], number: int, extent: int) -> split.StridedLoop:
     steps = [o.strides[number] if o.shape[number] > 1 else 0 for o in operands]
     shared = (o.per_item for o, step in zip(operands, steps, strict=True) if step % o.per_item)
     short = any(number in operand.limited for operand in operands)
-    return StridedLoop(extent, tuple(steps), max(shared, default=1), short)
+    return split.StridedLoop(extent, tuple(steps), max(shared, default=1), short)
 
 
 def merged(instruction: Made) -> Made:
@@ -79,16 +71,16 @@ def merged(instruction: Made) -> Made:
     if len({len(operand.shape) for operand in lists}) != 1:
         return instruction
     axes = axes_of(lists)
-    return grouped(instruction, groups(axes, [n for n, a in enumerate(axes) if a.extent > 1]))
+    return grouped(instruction, split.groups(axes, [n for n, a in enumerate(axes) if a.extent > 1]))
 
 
-def grouped(instruction: Made, found: Groups) -> Made:
+def grouped(instruction: Made, found: split.Groups) -> Made:
     """`instruction` with one dimension for each group of `found`."""
     changes = {name: grouped_operand(o, found) for name, o in operands_of(instruction).items()}
     return replace(instruction, **changes)
 
 
-def grouped_operand(operand: Operand, found: Groups) -> Operand:
+def grouped_operand(operand: Operand, found: split.Groups) -> Operand:
     """`operand` with one dimension for each group of `found`."""
     if not found:
         return replace(operand.along([]), shape=(1,), strides=(operand.itemsize,))
@@ -164,14 +156,14 @@ def legal_vector(
     lead = int(isinstance(instruction, Reduce))
     walked = (instruction.dst, *instruction.reads())
     axes = axes_of(walked)
-    found = groups(axes, ordered(axes, lead))
+    found = split.groups(axes, split.ordered(axes, lead))
     engine = instruction.engine
     held = [StoredOperand(operand.memory, operand.itemsize) for operand in walked]
     form = instruction.form, instruction.cost()
     if (key := (form, engine, *held)) not in names.units:
         names.units[key] = unit_of(arch, form, held, engine, len(arch.units(engine)))
     unit = names.units[key]
-    work = CoverProblem(unit, collapse(axes, lead), ReductionKind(bool(lead), joins))
+    work = CoverProblem(unit, split.collapse(axes, lead), ReductionKind(bool(lead), joins))
     cover = cheapest(*work)
     names.note(instruction, work, cover)
     return _covered(grouped(instruction, found), cover, names)
@@ -244,14 +236,16 @@ def in_pieces(item: VectorFamily | Product, axis: int, size: int, names: Names) 
     """`item` in pieces of at most `size` positions along a dimension, those alike in a loop."""
     extent = axes_of(list(operands_of(item).values()))[axis].extent
 
-    def piece(variable: str, run: PieceRun) -> list[Item]:
+    def piece(variable: str, run: split.PieceRun) -> list[Item]:
         return [taken(item, axis, variable, run.start, run.size, keep=True)]
 
-    return in_runs(runs(extent, size), names, piece)
+    return in_runs(split.runs(extent, size), names, piece)
 
 
 def in_runs(
-    found: Iterable[PieceRun], names: Names, body: Callable[[str, PieceRun], Sequence[Item]]
+    found: Iterable[split.PieceRun],
+    names: Names,
+    body: Callable[[str, split.PieceRun], Sequence[Item]],
 ) -> list[Item]:
     """What `body` makes of each run of pieces, every item in a loop of its own where there are
     several: the iterations are independent, and a loop around a single instruction is one burst

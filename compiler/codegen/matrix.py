@@ -483,7 +483,6 @@ def _goes_on(operand: Operand, outer: int) -> bool:
 
 
 def _lined(operand: Operand, outer: int) -> Operand:
-    """`operand` with all of dimension `outer` in its line."""
     shape, line = list(operand.shape), operand.shape[2]
     shape[2] *= shape[outer]
     shape[outer] = 1

@@ -236,7 +236,6 @@ class Meeting:
 
 @lru_cache(maxsize=1 << 10)
 def _words(word: str, cores: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
-    """Tokens by which `cores` say `word`."""
     return tuple([(f"{word}@{core}", 1) for core in cores])
 
 
@@ -320,8 +319,6 @@ def _filled(leaf: EngineStep, way: MulticastRoute) -> str | None:
 
 @dataclass(frozen=True)
 class _CoreSharing:
-    """One core's part in what is shared."""
-
     number: int
     shares: Mapping[str, _Share]
     """Buffer -> the cores that fill it like this one, itself included."""

@@ -328,8 +328,7 @@ class ProgramCode(OffChip):
         pinned = parts.plan.schedule.group.pinned
         lacking = tuple(self._lacking(number, name, part) for name in pinned)
         starts = tuple(firsts.get(name, 0) for name in site.far)
-        here = replace(site, variable=self.names.number, firsts=starts)
-        return (form, lacking), here
+        return (form, lacking), replace(site, variable=self.names.number, firsts=starts)
 
     def _place(self, buffer: str, inference: int) -> tuple[str, int] | None:
         """Memory and address of a buffer; None: all that is touched of it is on chip."""
@@ -566,7 +565,6 @@ class ProgramCode(OffChip):
         return [pieces_of(self, number) for number in range(len(self.steps))]
 
     def _host_calls(self, number: int, node: HostNode) -> Iterator[EngineStep]:
-        """The call of a step, or one for each of its pieces."""
         origin = len(self.origins)
         self.origins.append(Origin(node.origin, number, node.kind))
         ends = [

@@ -144,7 +144,6 @@ class EmittedGroups:
     """Of programs that are still there, all that their streams were made of, and these."""
 
     def put(self, key: Hashable, group: EmittedGroup) -> None:
-        """Keep what was emitted of a group."""
         if len(self.kept) >= MOST:
             del self.kept[next(iter(self.kept))]
         self.kept[key] = group

@@ -9,21 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import compiler.geometry.boxes as boxes
 from compiler.codegen.legalize import Names
 from compiler.codegen.nodes import Use
 from compiler.cost.multicast import EARLY
-from compiler.geometry.boxes import (
-    Key,
-    Needs,
-    Range,
-    Region,
-    keys_of,
-    limits,
-    needs,
-    scaled,
-    summed,
-    touched,
-)
 from compiler.plan.make_plan import Compute, LayerPlan
 from compiler.schedule.residency.buffer import TileBuffer
 from compiler.tensor_ir.nest import Access, Tensor
@@ -104,8 +93,8 @@ class TilePosition:
 
     around: EmissionContext
     plan: LayerPlan
-    out: tuple[Range, ...]
-    split: Mapping[int, Range]
+    out: tuple[boxes.Range, ...]
+    split: Mapping[int, boxes.Range]
     turns: tuple[Turn, ...]
     """By level: turns[l] counts the iterations of the layer's first l loops."""
     opens: bool = True
@@ -114,7 +103,7 @@ class TilePosition:
     """By level, turns of the group's loops."""
     first: bool = True
     """Whether it is the layer's first piece, and stands for no other."""
-    origins: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    origins: Mapping[str, tuple[boxes.Range, ...]] = field(default_factory=dict)
     """Buffer that no loop of the layer refills -> where its first element lies in the tensor,
     border included."""
     path: tuple[TileLoop, ...] = ()
@@ -124,11 +113,10 @@ class TilePosition:
     position there and positions; None: all."""
 
     @cached_property
-    def needs(self) -> Needs:
-        return needs(self.plan.tiled.layer, self.out, self.split)
+    def needs(self) -> boxes.Needs:
+        return boxes.needs(self.plan.tiled.layer, self.out, self.split)
 
-    def loops(self, position: int) -> tuple[Range, ...]:
-        """Ranges of the loops of the nest at `position` in the group."""
+    def loops(self, position: int) -> tuple[boxes.Range, ...]:
         whole = self.needs.loops[position]
         if self.share is None or self.share[0] != position:
             return whole
@@ -170,25 +158,27 @@ def slot_address(buffer: TileBuffer, tile: TilePosition) -> Address:
 
 
 def address_of_ranges(
-    address: Address, spans: Sequence[Range], origin: Sequence[Range], strides: Sequence[int],
-    dtype: str = "int8",
+    address: Address, spans: Sequence[boxes.Range], origin: Sequence[boxes.Range],
+    strides: Sequence[int], dtype: str = "int8",
 ) -> Address:  # fmt: skip
     """Where `spans` begin in a buffer at `address` whose first element is `origin`."""
     moved = 0
     terms: Terms = ()
     for span, first, stride in zip(spans, origin, strides, strict=True):
         moved += (span.start - first.start) * stride
-        terms = summed(terms, scaled(span.terms, stride), scaled(first.terms, -stride))
+        terms = boxes.summed(
+            terms, boxes.scaled(span.terms, stride), boxes.scaled(first.terms, -stride)
+        )
     if per_item(dtype) > 1:
         moved, terms = in_bytes(moved, dtype), tuple([(n, in_bytes(s, dtype)) for n, s in terms])
-    return Address(address.base + moved, summed(address.terms, terms), address.ring)
+    return Address(address.base + moved, boxes.summed(address.terms, terms), address.ring)
 
 
-def region_origin(tile: TilePosition, key: Key) -> tuple[Range, ...]:
+def region_origin(tile: TilePosition, key: boxes.Key) -> tuple[boxes.Range, ...]:
     """Where the buffer's first element lies in the tensor, border included."""
     region = tile.needs.regions[key]
     return tuple(
-        Range(span.start - before, size, span.terms)
+        boxes.Range(span.start - before, size, span.terms)
         for span, before, size in zip(region.ranges, region.before, region.padded, strict=True)
     )
 
@@ -203,14 +193,14 @@ def read_operand(compute: Compute, access: Access, index: int, tile: TilePositio
     elif buffer.layer is None or not buffer.level:
         origin = tile.origins[buffer.name]
     else:
-        origin = region_origin(tile, keys_of(nest)[index])
+        origin = region_origin(tile, boxes.keys_of(nest)[index])
     address = slot_address(buffer, tile)
-    spans = touched(access, loops)
+    spans = boxes.touched(access, loops)
     address = address_of_ranges(address, spans, origin, buffer.strides, buffer.dtype)
     shape, strides = tuple(span.size for span in loops), compute.steps[index]
     # What is added or multiplied at the end knows nothing of the reduction.
     own = nest.dims if index < len(nest.operands) else nest.dims[: nest.rank]
-    short = limits([dim.extent for dim in own], [dim.count for dim in own], loops)
+    short = boxes.limits([dim.extent for dim in own], [dim.count for dim in own], loops)
     return Operand(
         buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero, limits=short
     )
@@ -225,25 +215,25 @@ def written_operand(compute: Compute, name: str, tile: TilePosition) -> Operand:
     origin = tile.origins[name] if buffer.layer is None else own
     address = address_of_ranges(slot_address(buffer, tile), ranges, origin, buffer.strides)
     dims = compute.nest.dims[:rank]
-    short = limits([dim.extent for dim in dims], [dim.count for dim in dims], ranges)
+    short = boxes.limits([dim.extent for dim in dims], [dim.count for dim in dims], ranges)
     return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
 
 
-def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
+def far_operand(tensor: Tensor, ranges: tuple[boxes.Range, ...], places: Places) -> Operand:
     """Operand of a box of a tensor where it lies between groups: off chip or in shared memory."""
     size, storage = size_of(tensor.dtype), tensor.storage
     home, base = places.far[storage.buffer]
-    address = Address(base + storage.offset * size, scaled(storage.registers, size))
+    address = Address(base + storage.offset * size, boxes.scaled(storage.registers, size))
     strides = tuple(s * size for s in storage.strides)
-    first = [Range(0, span.size) for span in ranges]
+    first = [boxes.Range(0, span.size) for span in ranges]
     address = address_of_ranges(address, ranges, first, strides)
     shape = tuple(span.size for span in ranges)
-    short = limits(tensor.shape, tensor.counts, ranges)
+    short = boxes.limits(tensor.shape, tensor.counts, ranges)
     return Operand(home, address, shape, strides, tensor.dtype, limits=short)
 
 
 def inner_operand(
-    buffer: TileBuffer, tensor: Tensor, region: Region, tile: TilePosition
+    buffer: TileBuffer, tensor: Tensor, region: boxes.Region, tile: TilePosition
 ) -> Operand:
     """Operand of the whole padded region of `tensor` inside a buffer."""
     return in_buffer(buffer, slot_address(buffer, tile), region.padded, tensor, region.ranges)
@@ -251,10 +241,10 @@ def inner_operand(
 
 def in_buffer(
     buffer: TileBuffer, address: Address, shape: tuple[int, ...], tensor: Tensor,
-    ranges: Sequence[Range],
+    ranges: Sequence[boxes.Range],
 ) -> Operand:  # fmt: skip
     """Operand of `shape` at an address of a buffer, whose inside is a box of `tensor`."""
-    short = limits(tensor.shape, tensor.counts, ranges)
+    short = boxes.limits(tensor.shape, tensor.counts, ranges)
     return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import simmodel.isa as isa
 from compiler.codegen.kernels import KERNELS, KernelRequest, Offer, cycles_of, offered
 from compiler.codegen.legalize import in_pieces, legal_vector, merged, taken
 from compiler.codegen.tile import TileEmitter, TilePosition, read_operand, written_operand
@@ -22,29 +23,13 @@ from compiler.target.loops.split import SplitInstruction
 from compiler.target.machine import form_of, joins_in_place, step_between
 from compiler.target.vector import kept_dims, lane_of
 from simmodel.arch.element_types import is_float
-from simmodel.isa import (
-    Binary,
-    Item,
-    Loop,
-    Product,
-    Reduce,
-    ScalarBinary,
-    ScalarReduce,
-    ScalarTernary,
-    ScalarUnary,
-    Splat,
-    Ternary,
-    Unary,
-    VectorInstruction,
-    Window,
-)
 from simmodel.isa.forms import definition
 from simmodel.isa.region import Limit, Operand, replace
 from simmodel.program.substitute import operands_of
 
-_SCALARS = (ScalarUnary, ScalarBinary, ScalarTernary)
+_SCALARS = (isa.ScalarUnary, isa.ScalarBinary, isa.ScalarTernary)
 """Instructions of the scalar unit, of one, two and three operands."""
-_VECTORS: tuple[type[Unary], type[Binary], type[Ternary]] = (Unary, Binary, Ternary)
+_VECTORS = (isa.Unary, isa.Binary, isa.Ternary)
 """The same of all others."""
 
 
@@ -54,7 +39,7 @@ class VectorEmitter(TileEmitter):
 
     engine: str = "vector"
 
-    def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
+    def items(self, compute: Compute, tile: TilePosition) -> list[isa.Item]:
         """Instructions of `compute`, within the engine's ranks and extents."""
         nest, tensors = compute.nest, tile.plan.tiled.layer.tensors
         links = links_of(nest, tensors, compute.binding, self.arch)
@@ -64,7 +49,7 @@ class VectorEmitter(TileEmitter):
         source = None
         if compute.sums is not None:
             source = written_operand(compute, compute.sums, tile)
-        items: list[Item] = []
+        items: list[isa.Item] = []
         # Scratch holds what pieces of a reduction leave as it is.
         joins = bool(compute.scratch) or joins_in_place(nest, tensors)
         for number, link in enumerate(links):
@@ -78,8 +63,8 @@ class VectorEmitter(TileEmitter):
         return self._quicker_kernel(items, compute, tile, final)
 
     def _quicker_kernel(
-        self, items: list[Item], compute: Compute, tile: TilePosition, final: Operand
-    ) -> list[Item]:
+        self, items: list[isa.Item], compute: Compute, tile: TilePosition, final: Operand
+    ) -> list[isa.Item]:
         """`items`, or those of a kernel that takes fewer cycles."""
         nest, way = compute.nest, compute.binding
         late = nest.bias or nest.multiplier or way.product  # what finishes sums is no operator
@@ -119,7 +104,7 @@ class VectorEmitter(TileEmitter):
     def _linked(
         self, link: SplitInstruction, dst: Operand, source: Operand | None, compute: Compute,
         tile: TilePosition,
-    ) -> VectorInstruction:  # fmt: skip
+    ) -> isa.VectorInstruction:  # fmt: skip
         """The instruction of `link`, which reads `source` where it reads what is there."""
         nest = compute.nest
         operands = []
@@ -139,7 +124,7 @@ class VectorEmitter(TileEmitter):
         fields: dict[str, Any] = dict(zip("abc", operands, strict=False))
         fields |= {"engine": self.engine, "origin": self.origin}
         if link.kind == "reduce":
-            kind = ScalarReduce if self.engine == "scalar" else Reduce
+            kind = isa.ScalarReduce if self.engine == "scalar" else isa.Reduce
             wide = _with_unit_axes(dst, len(operands[0].shape) - len(dst.shape))
             return kind(function=str(nest.reduce), dst=wide, **fields)
         if len(operands) == 1:
@@ -149,7 +134,7 @@ class VectorEmitter(TileEmitter):
 
     def _window(
         self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: TilePosition
-    ) -> VectorInstruction:
+    ) -> isa.VectorInstruction:
         """One window instruction; output dims beyond rows and channels become leading ones."""
         nest = compute.nest
         geometry = Windows.of(compute, tile, found)
@@ -164,7 +149,7 @@ class VectorEmitter(TileEmitter):
         shape, steps = list(inner.shape), list(inner.strides)
         shape[rows], steps[rows] = geometry.extent, strides
         short = geometry.limits(a, (found.y, found.x), len(lead))
-        return Window(
+        return isa.Window(
             engine="vector", origin=self.origin, function=str(nest.reduce),
             dst=dst.along([*lead, found.y, found.x, channel]),
             a=replace(
@@ -250,7 +235,7 @@ def _at_tap(operand: Operand, rank: int, position: tuple[int, ...]) -> Operand:
 class ProductEmitter(TileEmitter):
     """Emits the sums of one compute step; `VectorEmitter` finishes them."""
 
-    def items(self, compute: Compute, tile: TilePosition) -> list[Item]:
+    def items(self, compute: Compute, tile: TilePosition) -> list[isa.Item]:
         """Instructions that add the products of `tile` to the sums of `compute`."""
         assert compute.sums is not None
         nest = compute.nest
@@ -259,7 +244,7 @@ class ProductEmitter(TileEmitter):
         )
         sums = written_operand(compute, compute.sums, tile)
         dst = _with_unit_axes(sums, len(nest.dims) - nest.rank)
-        whole = Product(engine="vector", origin=self.origin, dst=dst, a=a, w=w)
+        whole = isa.Product(engine="vector", origin=self.origin, dst=dst, a=a, w=w)
         if not self.arch.vector.product_rows:
             first = self._cleared(sums) if tile.opens else []
             return [*first, *self._chained(whole)]
@@ -276,11 +261,11 @@ class ProductEmitter(TileEmitter):
         first = self._cleared(sums) if tile.opens else []
         return [*first, *self._looped(replace(whole, partial=whole.dst), loops, limit)]
 
-    def _cleared(self, sums: Operand) -> list[Item]:
-        splat = Splat(engine="vector", origin=self.origin, dst=sums)
+    def _cleared(self, sums: Operand) -> list[isa.Item]:
+        splat = isa.Splat(engine="vector", origin=self.origin, dst=sums)
         return legal_vector(splat, self.arch, self.names)
 
-    def _order_axes(self, whole: Product, rank: int) -> Product:
+    def _order_axes(self, whole: isa.Product, rank: int) -> isa.Product:
         """Rows, then the reduction, then the dimension that lies along the lanes."""
         lanes = self.arch.vector.elements(max(whole.a.itemsize, whole.w.itemsize))
         order = sorted(range(rank), key=lambda axis: -abs(whole.dst.strides[axis]))
@@ -290,50 +275,52 @@ class ProductEmitter(TileEmitter):
         axes = [*(axis for axis in order if axis != lane), *deep]
         return _with_axes(whole, [*axes, lane] if lane is not None else axes)
 
-    def _loops(self, whole: Product) -> list[int]:
+    def _loops(self, whole: isa.Product) -> list[int]:
         """Dimensions that loops around the instruction walk, rows outside of the reduction."""
         extents = [_extent(whole, axis) for axis in range(len(whole.dst.shape))]
         adds = [_adds(whole, axis) for axis in range(len(extents))]
         kept = kept_dims(extents, adds, self.arch.reach(whole.form)[0])
         return [axis for axis in range(len(extents)) if axis not in kept]
 
-    def _looped(self, whole: Product, loops: Sequence[int], limit: int | None) -> list[Item]:
+    def _looped(
+        self, whole: isa.Product, loops: Sequence[int], limit: int | None
+    ) -> list[isa.Item]:
         if not loops:
             axis = len(whole.dst.shape) - 1
             extent = _extent(whole, axis)
             return in_pieces(whole, axis, min(extent, limit or extent), self.names)
         variable, (axis, *rest) = self.names.fresh(), loops
         inner = taken(whole, axis, variable, 0, 1)
-        assert isinstance(inner, Product)
+        assert isinstance(inner, isa.Product)
         body = self._looped(inner, [other - (other > axis) for other in rest], limit)
-        return [Loop(variable, _extent(whole, axis), tuple(body))]
+        return [isa.Loop(variable, _extent(whole, axis), tuple(body))]
 
-    def _chained(self, whole: Product) -> list[Item]:
+    def _chained(self, whole: isa.Product) -> list[isa.Item]:
         """A multiply-add for each position of the reduction."""
         axis = next((a for a in range(len(whole.dst.shape)) if _adds(whole, a)), None)
         if axis is not None:
             variable = self.names.fresh()
             inner = taken(whole, axis, variable, 0, 1)
-            assert isinstance(inner, Product)
-            return [Loop(variable, _extent(whole, axis), tuple(self._chained(inner)))]
+            assert isinstance(inner, isa.Product)
+            return [isa.Loop(variable, _extent(whole, axis), tuple(self._chained(inner)))]
         once = [axis for axis in range(len(whole.dst.shape)) if _extent(whole, axis) > 1]
         whole = _with_axes(whole, once or [0])
-        step = Ternary(
+        step = isa.Ternary(
             engine="vector", origin=self.origin, function="fma", dst=whole.dst,
             a=whole.a, b=whole.w, c=whole.dst,
         )  # fmt: skip
         return legal_vector(step, self.arch, self.names)
 
 
-def _extent(product: Product, axis: int) -> int:
+def _extent(product: isa.Product, axis: int) -> int:
     return max(operand.shape[axis] for operand in (product.dst, product.a, product.w))
 
 
-def _adds(product: Product, axis: int) -> bool:
+def _adds(product: isa.Product, axis: int) -> bool:
     """Whether positions along `axis` are added up."""
     return product.dst.shape[axis] == 1 and _extent(product, axis) > 1
 
 
-def _with_axes(product: Product, axes: Sequence[int]) -> Product:
+def _with_axes(product: isa.Product, axes: Sequence[int]) -> isa.Product:
     changes = {name: operand.along(axes) for name, operand in operands_of(product).items()}
     return replace(product, **changes)

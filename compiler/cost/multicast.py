@@ -111,7 +111,6 @@ class MulticastRoute:
 def _shared_copy_cycles(
     size: Any, arch: Arch, engine: str, cores: int, *, store: bool = False
 ) -> Any:
-    """Cycles of one of `cores` copies from or to shared memory."""
     shared, copier = arch.memories.shared, arch.copy_[engine]
     assert shared is not None
     ends = ("local", "shared") if store else ("shared", "local")

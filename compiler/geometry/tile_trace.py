@@ -164,7 +164,6 @@ class TileTrace:
     """Tensors that are on chip as a whole in all turns."""
 
     def moment(self, number: int) -> TileStep:
-        """One tile."""
         out = {n: box for n, own in self.out.items() if (box := own.boxes[number]) is not None}
         holds = {n: w for n, own in self.holds.items() if (w := own.windows[number]) is not None}
         return TileStep(out, tuple([own.boxes[number] for own in self.work]), holds)

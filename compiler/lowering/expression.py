@@ -11,21 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+import compiler.frontend.operators.expression as expression
 from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.frontend.operators.body import Body
 from compiler.frontend.operators.body import Tensor as BodyTensor
 from compiler.frontend.operators.definitions import Expressed, expressed
-from compiler.frontend.operators.expression import (
-    AffineIndex,
-    Apply,
-    Expression,
-    Number,
-    Read,
-    Reduction,
-    Term,
-    free,
-    positions,
-)
 from compiler.frontend.operators.functions import expression_in
 from compiler.frontend.rewrite import Array
 from compiler.lowering.elementwise import BINARY, UNARY
@@ -41,11 +31,11 @@ def lower_expression(node: Node) -> None:
     if not is_float(node.dtype()):
         raise NoNest(f"{node.op} of integers")
     made = expressed(node.node, definition)
-    if isinstance(made.term, Number):
+    if isinstance(made.term, expression.Number):
         raise NoNest(f"{node.op} is a constant")
-    inner = made.term.body if isinstance(made.term, Reduction) else made.term
-    operands = inner.operands if isinstance(inner, Apply) else ()
-    if not all(isinstance(each, Read | Number) for each in operands):
+    inner = made.term.body if isinstance(made.term, expression.Reduction) else made.term
+    operands = inner.operands if isinstance(inner, expression.Apply) else ()
+    if not all(isinstance(each, expression.Read | expression.Number) for each in operands):
         node.compose()
     names = definition.signature.names(len(node.node.inputs))
     inputs = {name: node.tensor(i) for i, name in enumerate(names) if node.has(i)}
@@ -54,28 +44,26 @@ def lower_expression(node: Node) -> None:
 
 @dataclass
 class _ExpressionNests:
-    """Makes the nests of one expression."""
-
     node: Node
-    made: Expression
+    made: expression.Expression
     inputs: dict[str, Tensor]
     count: int = 0
 
-    def make(self, name: str, indices: tuple[str, ...], term: Term) -> None:
+    def make(self, name: str, indices: tuple[str, ...], term: expression.Term) -> None:
         """The nest of `term` over `indices` as tensor `name`. A reduction other than a sum of
         products reads its operand unchanged."""
-        if isinstance(term, Reduction) and term.how == "mean":
+        if isinstance(term, expression.Reduction) and term.how == "mean":
             count = np.prod([self.made.extents[index] for index in term.indices])
-            total = Reduction("sum", term.indices, term.body)
-            term = Apply("mul", (total, Number(float(1 / count))))
+            total = expression.Reduction("sum", term.indices, term.body)
+            term = expression.Apply("mul", (total, expression.Number(float(1 / count))))
         inner, how = term, None
         over: tuple[str, ...] = ()
-        if isinstance(term, Reduction):
+        if isinstance(term, expression.Reduction):
             inner, how, over = term.body, term.how, term.indices
         function = "move"
-        operands: tuple[Term, ...] = (inner,)
-        if isinstance(inner, Apply):
-            vary = not any(isinstance(each, Number) for each in inner.operands)
+        operands: tuple[expression.Term, ...] = (inner,)
+        if isinstance(inner, expression.Apply):
+            vary = not any(isinstance(each, expression.Number) for each in inner.operands)
             if how is None or (inner.function == "mul" and how == "sum" and vary):
                 function, operands = inner.function, inner.operands
         loops = (*indices, *over)
@@ -85,21 +73,23 @@ class _ExpressionNests:
         dims = tuple(Dim(index, self.made.extents[index]) for index in loops)
         self.node.build.add(Nest(name, dims, len(indices), function, accesses, how))
 
-    def _access(self, term: Term, loops: tuple[str, ...]) -> Access:
+    def _access(self, term: expression.Term, loops: tuple[str, ...]) -> Access:
         """An access of a nest over `loops` to a value."""
-        if isinstance(term, Read):
+        if isinstance(term, expression.Read):
             tensor = self.inputs[term.tensor].name
             return Access(tensor, tuple(_affine(p, loops) for p in term.at), term.pad)
         self.count += 1
         name = f"{self.node.out}.{self.count}"
-        if isinstance(term, Number):
+        if isinstance(term, expression.Number):
             return Access(self.node.build.constant(name, np.array(term.value, np.float32)).name, ())
-        indices = tuple(index for index in loops if index in free(term))
+        indices = tuple(index for index in loops if index in expression.free(term))
         self.make(name, indices, term)
-        return Access(name, tuple(_affine(AffineIndex(((i, 1),)), loops) for i in indices))
+        return Access(
+            name, tuple(_affine(expression.AffineIndex(((i, 1),)), loops) for i in indices)
+        )
 
 
-def _affine(position: AffineIndex, loops: tuple[str, ...]) -> Affine:
+def _affine(position: expression.AffineIndex, loops: tuple[str, ...]) -> Affine:
     terms = tuple((loops.index(index), factor) for index, factor in position.terms)
     return Affine(terms, position.constant)
 
@@ -119,23 +109,23 @@ def written_expression(b: Body, node: ir.Node, definition: Expressed) -> BodyTen
     def number(value: float) -> BodyTensor:
         return b.constant(np.full((1,) * len(axes), value), kind)
 
-    def read(term: Read) -> BodyTensor:
+    def read(term: expression.Read) -> BodyTensor:
         value = given[term.tensor]
         assert value is not None
         x = BodyTensor(b, value)
-        grids, inside = positions(term, x.shape, made.extents)
+        grids, inside = expression.positions(term, x.shape, made.extents)
         flat: Array = np.zeros((1,) * len(axes), np.int64)
         for grid, extent in zip(grids, x.shape, strict=True):
             flat = flat * extent + grid
         found = b.one("Gather", b.reshape(x, [-1]), flat)
         return found if term.pad is None else b.one("Where", inside, found, number(term.pad))
 
-    def written(term: Term) -> BodyTensor:
-        if isinstance(term, Number):
+    def written(term: expression.Term) -> BodyTensor:
+        if isinstance(term, expression.Number):
             return number(term.value)
-        if isinstance(term, Read):
+        if isinstance(term, expression.Read):
             return read(term)
-        if isinstance(term, Reduction):
+        if isinstance(term, expression.Reduction):
             over = [axes.index(index) for index in term.indices]
             return b.reduce(term.how.capitalize(), written(term.body), over)
         operands = [written(each) for each in term.operands]

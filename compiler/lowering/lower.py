@@ -84,8 +84,7 @@ def lower(model: ir.Model, real: str, limits: LoweringLimits | None = None) -> N
     inputs, outputs = (
         tuple(str(v.name) for v in values) for values in (graph.inputs, graph.outputs)
     )
-    made = build.graph(inputs, outputs, ports)
-    return replace(made, sized=model.meta.get(SIZED, {}))
+    return replace(build.graph(inputs, outputs, ports), sized=model.meta.get(SIZED, {}))
 
 
 def _lowering(node: ir.Node) -> Lowering | None:

@@ -120,8 +120,7 @@ def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tenso
         for run in runs:
             source = node.build.view(f"{name}.from{number}", x, along(axis, *run))
             place = along(axis, start, run[1], len(phases))
-            part = node.build.view(f"{name}.to{number}", out, place)
-            node.build.copied(part, source)
+            node.build.copied(node.build.view(f"{name}.to{number}", out, place), source)
             start += run[1] * len(phases)
             number += 1
     return out
@@ -157,8 +156,7 @@ def concat(node: Node) -> None:
     shape = node.shape()
     axis = int(node.attribute("axis")) % len(shape)
     parts = [node.tensor(position, node.dtype()) for position in range(len(node.node.inputs))]
-    like = max(parts, key=lambda t: (t.data is None, t.elements))
-    order = order_like(like)
+    order = order_like(max(parts, key=lambda t: (t.data is None, t.elements)))
     thinnest = min((part.shape[axis] for part in parts if part.elements), default=0)
     if thinnest * prod(shape[a] for a in order[order.index(axis) + 1 :]) < _SHORT:
         order = tuple(range(len(shape)))

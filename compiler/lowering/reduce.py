@@ -130,8 +130,7 @@ def pool(node: Node) -> None:
     if any(value.uses() or value.is_graph_output() for value in indices):
         raise NoNest("MaxPool with indices")
     x = node.tensor(0)
-    kernel = tuple(int(k) for k in node.attribute("kernel_shape"))
-    window = window_of(node, kernel)
+    window = window_of(node, tuple(int(k) for k in node.attribute("kernel_shape")))
     if len(window) not in (1, 2):
         raise NoNest(f"{node.op} in {len(window)} dimensions")
     if node.op == "AveragePool":

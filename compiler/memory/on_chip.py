@@ -258,7 +258,6 @@ def _placed_in_rows(
     at: Callable[[Sequence[TileBuffer]], _OneMemory], buffers: Sequence[TileBuffer],
     rows: Sequence[Sequence[TileBuffer]], fixed: Places,
 ) -> Places:  # fmt: skip
-    """Places of `buffers`, each of `rows` without gaps."""
     behind = {buffer.name for row in rows for buffer in row[1:]}
     joined = {row[0].name: _one_buffer(row) for row in rows}
     places = at([joined.get(b.name, b) for b in buffers if b.name not in behind]).places(fixed)
@@ -270,7 +269,6 @@ def _placed_in_rows(
 
 
 def _one_buffer(row: Sequence[TileBuffer]) -> TileBuffer:
-    """One buffer for all of a row."""
     widest = max((buffer.dtype for buffer in row), key=grain_of)
     first, last = min(b.first for b in row), max(b.last for b in row)
     size = -(-row_offsets(row)[-1] // grain_of(widest)) * grain_of(widest)
@@ -426,8 +424,7 @@ class _OneMemory:
                 return times * (max(loading(a), loading(b)) + AGAIN * hidden)
             # In the next tile the earlier one waits until this tile is done with the later one.
             period = min(steady[b.first].period, steady[a.first].period)
-            late = max(behind(a, b), behind(b, a), AGAIN * period)
-            return (times - 1) * late
+            return (times - 1) * max(behind(a, b), behind(b, a), AGAIN * period)
 
         space = BankedMemory(
             self.size, self.memory.bank_size, self._grain_of, between, self.busy,

@@ -146,8 +146,6 @@ def _transfer(
 
 @dataclass(frozen=True)
 class _Layer:
-    """One layer of a group."""
-
     plan: LayerPlan
     group: Plan
     arch: Arch

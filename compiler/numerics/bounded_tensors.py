@@ -67,7 +67,6 @@ class BoundedTensors:
         self.set_error(name, more if known is None else known + more)
 
     def set_error(self, name: str, error: Array | None) -> None:
-        """Set the error bound of a tensor."""
         tensor = self._graph.tensors[name]
         buffer = tensor.storage.buffer
         if any(buffer in (*each.reads, self._graph.buffer_of(each.name)) for each in self._waiting):

@@ -280,7 +280,6 @@ class Recomputation:
         machine.set_error(name, apart if other else None)
 
     def _compute_as_model(self, nest: Nest, stored_values: Mapping[str, AnyArray]) -> None:
-        """Compute a nest in the model's arithmetic."""
         name, model = nest.tensor, self.model
         read, errors = self._as_model_reads(nest.reads, nest.origin, nest)
         self._note_lost_constants(read, stored_values, read)

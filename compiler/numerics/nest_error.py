@@ -529,8 +529,7 @@ _COMPARING = frozenset({"equal", "less", "less_equal", "greater", "greater_equal
 
 def _unpadded(access: Access) -> Access:
     """`access` to errors: a value read outside a tensor is exact."""
-    pad = None if access.pad is None else 0.0
-    return Access(access.tensor, access.index, pad)
+    return Access(access.tensor, access.index, None if access.pad is None else 0.0)
 
 
 def _at_term(term: Term, known: Mapping[str, _Bounded], how: RoundingModel) -> _Bounded:
@@ -548,7 +547,6 @@ def _at(
     name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
     how: RoundingModel,
 ) -> _Bounded:  # fmt: skip
-    """A function at its operands."""
     shape = np.broadcast_shapes(*(each.values.shape for each in operands))
     values, error = np.empty(shape), None
     for cut in blocks(shape):
@@ -654,7 +652,6 @@ def _finite(sizes: Array) -> Array:
 
 
 def _spread(values: Array, error: Array, axes: tuple[int, ...]) -> Array:
-    """Error of a sum of `values` over `axes` from the errors of its terms."""
     for axis in axes:
         if _repeats(values, axis):
             error = error.sum(axis=axis, keepdims=True)

@@ -139,7 +139,6 @@ class Stage:
 
     @property
     def computed_tensors(self) -> tuple[str, ...]:
-        """Every computed tensor, in order."""
         picked = self.host.outputs if self.host is not None and self.host.pick is not None else ()
         return tuple(nest.tensor for nest in self.nests) or picked or self.stored
 

@@ -296,7 +296,6 @@ class LayerPlanner(BufferList):
         return max(levels, default=0)
 
     def _result_buffer(self, name: str, dtype: str, position: int, role: str, *, slots: int) -> str:
-        """A buffer for the result of the nest at `position`."""
         nest = self.layer.nests[position]
         shape = tuple(span.size for span in self.needs.loops[position][: nest.rank])
         order = self.order if len(self.order) == nest.rank else tuple(range(nest.rank))

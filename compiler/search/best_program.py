@@ -139,8 +139,7 @@ class Best:
     def partition(self) -> str:
         """The strategy that made its groups, after what had to be given up."""
         search = self.result.search
-        stages = self.options.stages if search is None else search.costs.stages
-        made = stages.partition
+        made = (self.options.stages if search is None else search.costs.stages).partition
         return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
 
     @property
@@ -448,15 +447,11 @@ def _promising(wanted: Wanted) -> list[Best]:
         like = found.result
         trees.append(_tree(found.result.steps))
         if wanted.objective in JUDGED:
-            highest = min(highest, _highest(found, wanted))
+            within = 1 + wanted.options.stages.judge.within
+            highest = min(highest, within * _estimated(found.result.steps))
     if not made:
         raise refusals[0]
     return made
-
-
-def _highest(made: Best, wanted: Wanted) -> float:
-    """Cycles at most that may be estimated of another program for it to be tried beside `made`."""
-    return (1 + wanted.options.stages.judge.within) * _estimated(made.result.steps)
 
 
 def _refuse_above(highest: float, stage: str, steps: Any) -> None:

@@ -189,8 +189,7 @@ class _Cuts:
             for count in self.counts:
                 loading[count] += part.together * part.loading[count]
                 loaded[count] += part.together * part.loaded[count]
-                cycles = (loaded if fits else loading)[count]
-                yield Segment(first, end, count), cycles
+                yield Segment(first, end, count), (loaded if fits else loading)[count]
 
     def note(self, segment: Segment, cycles: float) -> None:
         """Say what a segment takes, of which that of its parts alone was an estimate."""

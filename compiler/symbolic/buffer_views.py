@@ -118,8 +118,7 @@ def _offset_terms(
     views: Mapping[Point, tuple[_Scale, Tensor]], registers: Sequence[Register]
 ) -> Terms:
     """The offset's terms of one tensor; raises OtherBox."""
-    edge = edge_of(registers)
-    scale, tensor = views[edge]
+    scale, tensor = views[edge_of(registers)]
     if not tensor.elements:
         return ()
     steps = [scale.digits(stride) for stride in tensor.storage.strides]

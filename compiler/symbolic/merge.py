@@ -87,8 +87,6 @@ def refusal(name: str, registers: Sequence[Register], mistakes: Sequence[str]) -
 
 @dataclass
 class _GraphMerge:
-    """Merges graphs, and collects mistakes."""
-
     graphs: Mapping[Point, NestGraph]
     registers: tuple[Register, ...]
     edge: Point

@@ -84,7 +84,6 @@ def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, 
 
 
 def _constant_from_table(tensor: Tensor, table: Tensor) -> Tensor:
-    """A constant as one row of its table."""
     if table.data is None:
         raise ValueError(f"{table.name} is no constant")
 

@@ -15,21 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import compiler.target.machine as machine
 from compiler.cost.transfer import CopyShape, Path
 from compiler.passes import ContractBroken, ensured
 from compiler.schedule_ir.layer import Binding, Layer
-from compiler.target.machine import (
-    array_takes,
-    contraction_ways,
-    function_engine_lacks,
-    no_products,
-    on_array,
-    on_its_array,
-    scalar_lacks,
-    scalar_takes,
-    vector_lacks,
-    vector_multiplies,
-)
 from compiler.target.tracking import Same, once
 from compiler.target.vector import VectorWork
 from compiler.tensor_ir.nest import HostNode, Nest, Tensor, order_of
@@ -39,29 +28,31 @@ from simmodel.arch.record import Arch
 def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
     """Engines that may run `nest` on `arch`, the fastest first."""
     if nest.beside is not None:
-        return (on_array(nest, tensors, arch),)
+        return (machine.on_array(nest, tensors, arch),)
     if nest.depthwise:
         array, vector = depthwise_each(nest, tensors, arch)
-        ways = (vector, Binding("vector")), (array, on_array(nest, tensors, arch))
+        ways = (vector, Binding("vector")), (array, machine.on_array(nest, tensors, arch))
         able = sorted((pair for pair in ways if pair[0] < math.inf), key=lambda pair: pair[0])
         return tuple(way for _, way in able)
     if nest.contraction:
-        return contraction_ways(nest, tensors, arch)
+        return machine.contraction_ways(nest, tensors, arch)
     if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
         copy, vector = moved_each(nest, tensors, arch)
         return (Binding("copy"),) if copy <= vector else (Binding("vector"),)
-    lacks = vector_lacks(nest, tensors, arch, finishing=False)
+    lacks = machine.vector_lacks(nest, tensors, arch, finishing=False)
     named = arch.function_engines
-    beside = [name for name in named if function_engine_lacks(nest, tensors, arch, name) is None]
+    beside = [
+        name for name in named if machine.function_engine_lacks(nest, tensors, arch, name) is None
+    ]
     if beside:  # among equally fast ones not the vector engine, which finishes products
         choices = [Binding(name) for name in (*beside, *(["vector"] if lacks is None else []))]
         works = (VectorWork(nest, tensors, arch, way, (), nest.shape) for way in choices)
         return (min(works, key=lambda work: float(work.cycles)).way,)
-    if lacks is None or scalar_lacks(nest, tensors, arch) is not None:
+    if lacks is None or machine.scalar_lacks(nest, tensors, arch) is not None:
         return (Binding("vector"),)
     elements = math.prod(dim.extent for dim in nest.dims)
     call = arch.host.latency.cycles(arch.clock) + elements / arch.host.compute * arch.clock
-    return (Binding("scalar" if scalar_takes(nest, arch) <= call else "vector"),)
+    return (Binding("scalar" if machine.scalar_takes(nest, arch) <= call else "vector"),)
 
 
 def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
@@ -75,12 +66,12 @@ def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[
 def _depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
     dtype = tensors[nest.operands[0].tensor].dtype
     array = vector = math.inf
-    seen = on_its_array(nest, tensors, arch)
-    if no_products(nest, tensors, seen) is None:
-        way = on_array(nest, tensors, arch)
+    seen = machine.on_its_array(nest, tensors, arch)
+    if machine.no_products(nest, tensors, seen) is None:
+        way = machine.on_array(nest, tensors, arch)
         end = VectorWork(nest, tensors, seen, way, (), nest.shape).cycles
-        array = max(array_takes(nest, dtype, seen), float(end))
-    if array == math.inf or vector_lacks(nest, tensors, arch, finishing=False) is None:
+        array = max(machine.array_takes(nest, dtype, seen), float(end))
+    if array == math.inf or machine.vector_lacks(nest, tensors, arch, finishing=False) is None:
         work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
         vector = float(work.cycles) / nest.sparse
     return array, vector
@@ -104,7 +95,7 @@ def moved_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[floa
     # A box has no element twice: of those that a move repeats, each would cost a burst of its own.
     if all(stride for stride, extent in zip(walked, nest.shape, strict=True) if extent > 1):
         turned = max(turned, float(load.box(there, made.shape, steps=steps).cycles))
-    if turned <= straight or vector_lacks(nest, tensors, arch, finishing=False) is not None:
+    if turned <= straight or machine.vector_lacks(nest, tensors, arch, finishing=False) is not None:
         return turned, math.inf
     work = VectorWork(nest, tensors, arch, Binding("vector"), (), nest.shape)
     return turned, straight + float(work.cycles)
@@ -124,13 +115,13 @@ def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | Non
     if way.engine in ("copy", "scalar", *arch.function_engines):
         return None
     if way.engine == "matrix":
-        lacks = no_products(nest, tensors, arch.with_array(way.array))
+        lacks = machine.no_products(nest, tensors, arch.with_array(way.array))
         if lacks is not None or way.direct:
             return lacks
-        return vector_lacks(nest, tensors, arch, finishing=True)
+        return machine.vector_lacks(nest, tensors, arch, finishing=True)
     if way.product:
-        return vector_multiplies(nest, tensors, arch)
-    return vector_lacks(nest, tensors, arch, finishing=False)
+        return machine.vector_multiplies(nest, tensors, arch)
+    return machine.vector_lacks(nest, tensors, arch, finishing=False)
 
 
 Part = Layer | HostNode

@@ -246,7 +246,6 @@ class _Fusion:
         return named[str(found)]
 
     def _step_cycles(self, nest: Nest) -> float:
-        """Cycles of one instruction for all of a step."""
         arch, elements = self.arch, math.prod(nest.shape)
         form = elementwise_form(nest.function, len(nest.operands))
         sizes = [size_of(self.tensors[nest.tensor].dtype)]

@@ -111,7 +111,6 @@ def _grouped(nest: Nest, each: int, tensors: dict[str, Tensor], buffers: dict[st
 
 
 def _add_reduction_loop(affine: Affine, rank: int) -> Affine:
-    """`affine` with one more reduction loop before the others."""
     terms = ((dim + (dim >= rank), factor) for dim, factor in affine.terms)
     return replace(affine, terms=tuple(terms))
 

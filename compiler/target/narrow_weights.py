@@ -101,7 +101,6 @@ class KeepNarrow(Omittable):
 
 
 def _bytes(kind: str) -> float:
-    """Bytes of a number of type `kind`."""
     return size_of(kind) / per_item(kind)
 
 

@@ -121,8 +121,7 @@ def _else(node: HostNode, tensors: dict[str, Tensor], arch: Arch) -> float:
     assert node.pick is not None
     puts = isinstance(node.pick, Put)
     moved = _tensor_bytes(tensors[node.outputs[0] if puts else node.pick.table])
-    times = 1 + puts
-    return max(work, times * (moved / arch.dram_bytes_per_cycle + arch.dram_latency))
+    return max(work, (1 + puts) * (moved / arch.dram_bytes_per_cycle + arch.dram_latency))
 
 
 def _compared(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:

@@ -23,20 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import compiler.target.loops.cover as cover
 from compiler.cost.transfer import pitches
 from compiler.schedule_ir.layer import Binding
 from compiler.target.array_mapping import roles
 from compiler.target.equal_engines import columns, largest
 from compiler.target.layout import links_of
-from compiler.target.loops.cover import (
-    PLAIN,
-    ReductionKind,
-    StoredOperand,
-    Unit,
-    cheapest,
-    memory_cycles,
-    unit_of,
-)
 from compiler.target.loops.split import StridedLoop, collapse
 from compiler.target.machine import (
     adds_up_in_pieces,
@@ -65,8 +57,8 @@ def move_cycles(
     axes = [
         StridedLoop(n, (step * item, step * item)) for n, step in zip(sizes, steps, strict=True)
     ]
-    unit = unit_of(arch, (_MOVE, cost_of(_MOVE)), [StoredOperand("local", item)] * 2)
-    return cheapest(unit, collapse(axes)).cycles
+    unit = cover.unit_of(arch, (_MOVE, cost_of(_MOVE)), [cover.StoredOperand("local", item)] * 2)
+    return cover.cheapest(unit, collapse(axes)).cycles
 
 
 class OperandLayout(NamedTuple):
@@ -110,8 +102,8 @@ class OperandLayout(NamedTuple):
 class BatchShape(NamedTuple):
     """All facts that decide the cycles of instructions that differ only in the kernel position."""
 
-    unit: Unit
-    kind: ReductionKind
+    unit: cover.Unit
+    kind: cover.ReductionKind
     times: int
     taps: int
     """Kernel positions within an instruction that slides a window; 0: no window."""
@@ -158,7 +150,7 @@ def _of(
         return _window(chain, link, extents, sides)
     loops = range(len(extents) if link.kind.reduces else chain.rank)
     axes = [StridedLoop(extents[d], tuple([side[d] for side in sides])) for d in loops]
-    return cheapest(link.unit, collapse(axes, int(link.kind.reduces)), link.kind).cycles
+    return cover.cheapest(link.unit, collapse(axes, int(link.kind.reduces)), link.kind).cycles
 
 
 def _window(
@@ -184,7 +176,7 @@ def _window(
         for d, extent in enumerate(extents)
     ]  # fmt: skip
     busy = max(
-        count * work * link.taps, memory_cycles(unit, [(axis.extent, axis) for axis in axes])
+        count * work * link.taps, cover.memory_cycles(unit, [(axis.extent, axis) for axis in axes])
     )
     return float(count * len(rows) * unit.startup + busy)
 
@@ -311,8 +303,8 @@ class VectorWork:
             form = form or form_of(nest, engine)
             reads = (source if at is None else self._layout(nest.reads[at]) for at in link.reads)
             places = (target if made else scratch, *reads)
-            held = [StoredOperand(place.role, place.item) for place in places]
-            unit = unit_of(arch, (form, cost_of(form)), held, engine, self.beside)
+            held = [cover.StoredOperand(place.role, place.item) for place in places]
+            unit = cover.unit_of(arch, (form, cost_of(form)), held, engine, self.beside)
             taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
             yield BatchShape(
                 unit, self._reduction(link.kind), len(list(alike)) if each else 1,
@@ -320,12 +312,12 @@ class VectorWork:
             )  # fmt: skip
             source = scratch
 
-    def _reduction(self, kind: str) -> ReductionKind:
+    def _reduction(self, kind: str) -> cover.ReductionKind:
         if kind != "reduce":
-            return PLAIN
+            return cover.PLAIN
         several = adds_up_in_pieces(self.nest, self.tensors, self.arch)
         pieces = several and self.way.finisher != "scalar"
-        return ReductionKind(True, pieces or joins_in_place(self.nest, self.tensors))
+        return cover.ReductionKind(True, pieces or joins_in_place(self.nest, self.tensors))
 
     @property
     def _result_dtype(self) -> str:

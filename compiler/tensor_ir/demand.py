@@ -146,7 +146,6 @@ demanded = Latest(_demanded, most=1)
 
 
 def _common_bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:
-    """Bytes of the buffers of tensors `names` that are marked in both sets."""
     tensors = [graph.tensors[name] for name in names]
     sizes = {tensor.storage.buffer: _each(tensor) for tensor in tensors}
     return sum(math.ceil(one.common(two, buffer) * size) for buffer, size in sizes.items())

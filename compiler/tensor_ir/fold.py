@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import compiler.tensor_ir.rewrite as rewrite
 from compiler.passes import Omittable, Result
 from compiler.tensor_ir.bounds import representable
 from compiler.tensor_ir.build import copies, identity
@@ -23,15 +24,6 @@ from compiler.tensor_ir.nest import (
     dense,
     order_of,
 )
-from compiler.tensor_ir.rewrite import (
-    NestPass,
-    private,
-    producers,
-    readers,
-    reads_of,
-    with_steps,
-    writes_of,
-)
 from simmodel.arch.dtype import NUMPY
 from simmodel.arch.element_types import is_float
 from simmodel.arch.lazy_array import LazyArray
@@ -43,8 +35,8 @@ class _Merging:
 
     def __init__(self, graph: NestGraph) -> None:
         self.steps: list[Step | None] = list(graph.steps)
-        self._removable, self._read = private(graph), readers(graph)
-        self._made = producers(graph)
+        self._removable, self._read = rewrite.private(graph), rewrite.readers(graph)
+        self._made = rewrite.producers(graph)
 
     def producer(self, name: str) -> Nest | None:
         """The nest that makes a tensor, if nothing is lost with it but what one step reads."""
@@ -61,7 +53,7 @@ class _Merging:
 
 
 @dataclass(frozen=True)
-class FoldConversions(NestPass, Omittable):
+class FoldConversions(rewrite.NestPass, Omittable):
     """Quantization and dequantization move into the neighbours' accesses and results: engines
     convert as they read and write.
 
@@ -91,10 +83,12 @@ def _fold_reads(graph: NestGraph) -> NestGraph:
         steps[position] = step
         if _dequantizes(step, graph):
             sources[step.tensor] = step.operands[0]
-    graph = with_steps(graph, steps)
-    read, removable = readers(graph), private(graph)
+    graph = rewrite.with_steps(graph, steps)
+    read, removable = rewrite.readers(graph), rewrite.private(graph)
     gone = {name for name in sources if name in removable and not read.get(name)}
-    return with_steps(graph, (s for s in graph.steps if gone.isdisjoint(writes_of(s))))
+    return rewrite.with_steps(
+        graph, (s for s in graph.steps if gone.isdisjoint(rewrite.writes_of(s)))
+    )
 
 
 def _dequantizes(nest: Nest, graph: NestGraph) -> bool:
@@ -152,7 +146,7 @@ def _fold_writes(graph: NestGraph) -> NestGraph:
         quantizes = plain and bare and step.scale is not None
         if quantizes and is_float(source.dtype) and _real(producer):
             merging.merge(source.name, position, merge_tail(producer, step))
-    return with_steps(replace(graph, tensors=tensors), merging.steps)
+    return rewrite.with_steps(replace(graph, tensors=tensors), merging.steps)
 
 
 def _real(producer: Nest) -> bool:
@@ -176,7 +170,7 @@ def merge_tail(producer: Nest, tail: Nest) -> Nest:
 
 
 @dataclass(frozen=True)
-class FoldBias(NestPass, Omittable):
+class FoldBias(rewrite.NestPass, Omittable):
     """An addition of a constant that runs over the columns of a product is its bias.
 
     before:
@@ -211,7 +205,7 @@ class FoldBias(NestPass, Omittable):
                     biased = replace(merge_tail(producer, step), bias=bias)
                     merging.merge(product.tensor, position, biased)
                     break
-        folded = with_steps(replace(ir, tensors=tensors, buffers=buffers), merging.steps)
+        folded = rewrite.with_steps(replace(ir, tensors=tensors, buffers=buffers), merging.steps)
         return Result(folded, folded != ir)
 
 
@@ -282,7 +276,7 @@ def as_real(
 
 
 @dataclass(frozen=True)
-class FoldClips(NestPass, Omittable):
+class FoldClips(rewrite.NestPass, Omittable):
     """Relu and Clip move into the result of the operator before them.
 
     before:
@@ -302,7 +296,7 @@ class FoldClips(NestPass, Omittable):
             producer = merging.producer(source)
             if producer is not None and _real(producer) and producer.high == math.inf:
                 merging.merge(source, position, merge_tail(producer, tail))
-        folded = with_steps(ir, merging.steps)
+        folded = rewrite.with_steps(ir, merging.steps)
         return Result(folded, folded != ir)
 
 
@@ -325,7 +319,7 @@ def _as_clip(nest: Nest) -> Nest | None:
 
 
 @dataclass(frozen=True)
-class StoreEncoded(NestPass, Omittable):
+class StoreEncoded(rewrite.NestPass, Omittable):
     """Inputs and outputs in one buffer, in the scale in which it holds them.
 
     input past: fp32                                    input past: fp32 scale 0.5 zero 3
@@ -353,7 +347,7 @@ def _conversions(ir: NestGraph) -> Iterator[Nest]:
     """Nests that quantize an input without other readers, or compute an output without readers by
     dequantizing."""
     read: dict[str, int] = {}
-    for name in (name for step in ir.steps for name in reads_of(step)):
+    for name in (name for step in ir.steps for name in rewrite.reads_of(step)):
         buffer = ir.buffer_of(name)
         read[buffer] = read.get(buffer, 0) + 1
     shown = {ir.buffer_of(name) for name in ir.outputs}

@@ -132,7 +132,6 @@ class Nest:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the result."""
         return tuple(dim.extent for dim in self.dims[: self.rank])
 
     @property

@@ -72,8 +72,7 @@ def place_of(arch: Arch, field: str) -> float:
     """Where the stated value of `field` lies in its range: from 0, its first end, to 1."""
     own, read = _looked_up(arch, field)
     low, high = map(read, ends(arch, field))
-    at = read(own)
-    return (at - low) / (high - low) if high > low else 0.0
+    return (read(own) - low) / (high - low) if high > low else 0.0
 
 
 def value_at(arch: Arch, field: str, place: float) -> Any:

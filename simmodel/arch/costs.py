@@ -77,7 +77,6 @@ class EnergyTable(FrozenModel):
         return self.interface == "own" and self.dram != "sram"
 
     def memory(self, role: str) -> MemoryEnergy:
-        """What is known of the memory in `role`."""
         return next((m for name, m in self.memories.items() if name == role), MemoryEnergy())
 
 

@@ -28,15 +28,9 @@ Meaning = Callable[..., Array]
 
 
 def form(
-    name: str,
-    *,
-    does: str | None = None,
-    cost: str = "special",
-    cycles: float | None = None,
-    rank: int | None = None,
-    max_extent: int | None = None,
-    replace: bool = False,
-) -> Callable[[Meaning], Meaning]:
+    name: str, *, does: str | None = None, cost: str = "special", cycles: float | None = None,
+    rank: int | None = None, max_extent: int | None = None, replace: bool = False,
+) -> Callable[[Meaning], Meaning]:  # fmt: skip
     """Decorator: register a function of one to three arrays as a form of the vector engine.
 
     Args:

@@ -103,8 +103,7 @@ def definition(function: str, operands: int) -> Function:
 def cost_of(form: str) -> str:
     """Cost class of a form of the vector engine; KeyError if there is none of this name."""
     family, _, name = form.rpartition(".")
-    table = _TABLES[family]
-    return table.get(name, Window.WEIGHTED).cost
+    return _TABLES[family].get(name, Window.WEIGHTED).cost
 
 
 def absent_forms(arch: Arch) -> dict[str, str]:

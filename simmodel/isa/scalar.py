@@ -60,8 +60,7 @@ class ScalarFamily(VectorInstruction):
         return arch.scalar.startup.cycles(arch.clock) + access_latency(arch, self.reads())
 
     def cycles(self, arch: Arch) -> int:
-        elements = math.prod(self.walked())
-        return math.ceil(elements * arch.factor(self.form, self.cost()))
+        return math.ceil(math.prod(self.walked()) * arch.factor(self.form, self.cost()))
 
     def unencodable(self, arch: Arch) -> str | None:
         for operand in self.operands():

@@ -174,7 +174,6 @@ class VectorInstruction(VectorFamily):
         return self.definition().cost
 
     def operand_values(self, view: View, *operands: Operand) -> list[Array]:
-        """Values of operands in its arithmetic."""
         if self.exact:
             return widened(*(view(operand) for operand in operands))
         return [decode(view(operand), operand) for operand in operands]

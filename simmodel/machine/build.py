@@ -71,7 +71,6 @@ class WorkKind:
 
 
 def _work_kind(instruction: Instruction, sockets: Sockets) -> WorkKind:
-    """The kind of an instruction's prototype."""
     prototype, arch = instruction.prototype, sockets.arch
     found = sockets.kinds.get(id(prototype))
     if found is not None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from simmodel.arch.record import Arch
+from simmodel.errors import MACHINE, expect
 from simmodel.isa import HOST, Copy, Instruction, MatrixInstruction
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine, Work
@@ -281,6 +282,7 @@ def cycles_of(program: Program, arch: Arch, skip: bool = True) -> int:
 
 
 def _connected(program: Program, arch: Arch, trace: bool, skip: bool) -> Machine:
+    expect("arch", arch, Arch, MACHINE)
     machine = Machine(arch, trace, arch.host_cycles(program.port_bytes))
     machine.connect(program)
     if skip:

@@ -513,8 +513,7 @@ class Repetitions:
         self, moved: list[tuple[int, Turn, int]], old: Look, new: Look, count: int
     ) -> None:
         machine = self._machine
-        period = new.cycle - old.cycle
-        late = period * count
+        late = (new.cycle - old.cycle) * count
         self._credit += LOOKS
         if machine.recorder is not None and new.rows > old.rows:
             machine.recorder.frombytes(self._rows(old, new, count).tobytes())

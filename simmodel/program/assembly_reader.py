@@ -18,21 +18,12 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+import simmodel.program.program as program
 from simmodel.arch.dtype import NAMES, NUMPY
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.region import Address, Limit, Operand, Register, Ring, Terms, contiguous
 from simmodel.program.command_fields import fields_of, fits
-from simmodel.program.program import (
-    Buffer,
-    Constant,
-    Demand,
-    Origin,
-    Port,
-    Program,
-    TileKind,
-    digest,
-)
 
 T = TypeVar("T")
 Data = Mapping[str, AnyArray]
@@ -49,8 +40,9 @@ DEPTH = 16
 APART = frozenset({"engine", "waits", "signals", "notifies", "origin", "tile"})
 """Fields of instructions with a syntax of their own in the line."""
 RECORDS: dict[str, Any] = {
-    "register": Register, "origin": Origin, "tile": TileKind, "buffer": Buffer, "input": Port,
-    "output": Port, "demand": Demand,
+    "register": Register, "origin": program.Origin, "tile": program.TileKind,
+    "buffer": program.Buffer, "input": program.Port, "output": program.Port,
+    "demand": program.Demand,
 }  # fmt: skip
 """Records of a program, each a line with the fields of its class."""
 _TOKEN = (
@@ -412,7 +404,7 @@ class _ProgramReader(_Reader):
         self.lists: dict[str, list[Any]] = {name: [] for name in names}
         self.barriers: dict[str, int] = {}
 
-    def read(self) -> Program:
+    def read(self) -> program.Program:
         line = self.next
         if line is None:
             raise ParseError(1, 1, "expected a program")
@@ -423,7 +415,7 @@ class _ProgramReader(_Reader):
             self.record(line)
         demand, _ = self.lists.pop("demand") or [None], self.lists.pop("constants")
         lists: dict[str, Any] = {f"{name}s": tuple(found) for name, found in self.lists.items()}
-        return Program(**vars(header), **lists, demand=demand[0], barriers=self.barriers)
+        return program.Program(**vars(header), **lists, demand=demand[0], barriers=self.barriers)
 
     def record(self, line: AssemblyLine) -> None:
         word = line.take("name", "a record")
@@ -473,7 +465,7 @@ def _new(line: AssemblyLine, what: str, known: Mapping[str, int]) -> tuple[str, 
     return name, line.integer("a count")
 
 
-def _parse_constant(line: AssemblyLine, data: Data) -> Constant:
+def _parse_constant(line: AssemblyLine, data: Data) -> program.Constant:
     start = line.at
     name, address = line.name("a constant"), line.integer("an address")
     dtype, shape = _typed_shape(line)
@@ -487,17 +479,17 @@ def _parse_constant(line: AssemblyLine, data: Data) -> Constant:
     raw = np.ascontiguousarray(data[name])
     if raw.dtype != NUMPY[dtype] and raw.dtype.itemsize == NUMPY[dtype].itemsize:
         raw = raw.view(NUMPY[dtype])  # archives forget the types that numpy does not have
-    if raw.shape != shape or raw.dtype != NUMPY[dtype] or digest(raw) != expected:
+    if raw.shape != shape or raw.dtype != NUMPY[dtype] or program.digest(raw) != expected:
         kind = NAMES.get(raw.dtype, str(raw.dtype))
-        given = f"{kind}{list(raw.shape)} with hash {digest(raw)}"
+        given = f"{kind}{list(raw.shape)} with hash {program.digest(raw)}"
         wanted = f"{dtype}{list(shape)} with hash {expected}"
         raise line.error(f"{wanted}, given {given}, for", start)
-    return Constant(name, address, raw, used, memory)
+    return program.Constant(name, address, raw, used, memory)
 
 
 def parse_program(
     text: str, constants: Data | None = None, opened: Opened | None = None
-) -> Program:
+) -> program.Program:
     """The program that `text` holds.
 
     Args:

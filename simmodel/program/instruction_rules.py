@@ -94,7 +94,6 @@ def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
 
 
 def _encoding_problems(arch: Arch) -> Iterator[Problem]:
-    """All errors in the encoding of `arch`."""
     packing = arch.encoding
     if packing is None:
         return

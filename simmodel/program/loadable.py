@@ -193,7 +193,6 @@ def unpacked(data: bytes) -> tuple[bytes, int]:
 def _array(
     data: NDArray[np.uint8], name: str, dtype: str, shape: tuple[int, ...], offset: int
 ) -> NDArray[Any]:
-    """The array at `offset`, a view of the file."""
     if dtype not in NUMPY:
         raise LoadableError(f"constant {name!r}: expected an element type, found {dtype!r}")
     if len(shape) > _RANK or not all(0 <= extent < _LARGEST for extent in shape):

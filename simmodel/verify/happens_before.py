@@ -118,7 +118,6 @@ class OperandTable:
 
     @classmethod
     def of(cls, line: Timeline) -> OperandTable:
-        """The operands of the sites of `line`."""
         kinds: dict[tuple[int, int], int] = {}
         known: list[tuple[Operand, int]] = []
         rows: list[tuple[int, int, int, int]] = []

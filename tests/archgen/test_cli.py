@@ -23,9 +23,10 @@ from role_nets import STREAMING, net, saved
 
 import archgen
 from archgen.cli.main import VERBS, main, report_error
-from archgen.cli.terminal import show
+from archgen.cli.summary import shortened
+from archgen.cli.terminal import plain_table, show
 from archgen.process.internal_errors import error_line, written
-from archgen.process.start import collecting_rarely, configure_messages
+from archgen.process.start import DamagedFile, collecting_rarely, configure_messages
 from archgen.scheduling import OptionError
 from archgen.schema.tree import ArchError, FilePosition, Mistake
 from archgen.studies.design import StudyError
@@ -111,6 +112,23 @@ def test_names_that_a_terminal_has_no_letters_for_are_spelled_out(
     show([], ["\u00e9.onnx"])
     sys.stdout.flush()
     assert told.getvalue() == rb"\xe9.onnx" + os.linesep.encode()
+    damaged = (DamagedFile("f is damaged"), DamagedFile, "here.py", 1)
+    assert [warnings.formatwarning(*damaged) for _ in "ab"] == ["warning: f is damaged\n", ""]
+
+
+def test_only_a_width_that_is_known_leaves_columns_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for width, all_shown in (("", True), ("80", False)):
+        monkeypatch.setenv("COLUMNS", width)
+        show([plain_table("kept", "spare", rows=[("a" * 60, "b" * 60)], spare=("spare",))])
+        assert ("b" * 60 in capsys.readouterr().out) is all_shown
+
+
+def test_a_reason_that_is_cut_says_where_all_of_it_is() -> None:
+    assert shortened("one\n  two") == "one\n    two"
+    assert shortened("long " * 50).endswith("...\n    ... in full: `reason` in results.csv")
+    assert shortened("a\n" * 6, "here").endswith("a\n    ... 2 more lines, in full: here")
 
 
 def test_a_full_disk_is_no_error_of_archgen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from host_only import invoke
 from networks import model
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, parser
 from role_nets import saved
@@ -345,6 +346,14 @@ def test_an_empty_input_has_to_be_said_and_a_batch_is_never_empty(tmp_path: Path
     with pytest.raises(ModelError, match="a batch of 0 has no samples") as both:
         open_model(path, dims={"x:1": 3, "n": 0}, roles={"y": "data"})
     assert "--role y=data: there is no such input" in str(both.value)
+
+
+def test_an_output_that_the_file_declares_otherwise_is_said(tmp_path: Path) -> None:
+    proto = linear([4, 4])
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 5
+    asked = ("ascend-310-like", "-m", saved(proto, tmp_path), "--effort", 0)
+    for done in (invoke("compile", *asked), invoke("study", *asked, "--no-plots", "-o", tmp_path)):
+        assert "note: y is [4, 3], though the file declares [4, 5]" in done.output
 
 
 def test_operators_that_onnx_runtime_adds_to_the_standard_domain_are_opened(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import json
 import re
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import pandas as pd
 import pytest
@@ -32,6 +33,7 @@ from archgen.studies.results import Study
 from archgen.studies.store import Store
 from archgen.studies.sweep import study
 from archgen.studies.workers import run_points
+from simmodel.errors import UserError
 
 FP16, INT8 = "ascend-310-like", "soma-edge"
 
@@ -238,6 +240,8 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_runs(tmp_path:
     taken.touch()
     with pytest.raises(StudyError, match="results cannot be written"):
         study([FP16], [model(tmp_path)], out=taken / "results", tools=HOST_ONLY)
+    for place in ("/proc/x", "/proc/version"):  # whatever root may do
+        assert "cannot be written: " in refused("compile", FP16, "-m", "lstm_kws", "-o", place)
 
 
 def test_a_cache_that_cannot_be_written_is_found_before_anything_runs(
@@ -246,7 +250,7 @@ def test_a_cache_that_cannot_be_written_is_found_before_anything_runs(
     taken = tmp_path / "file"
     taken.touch()
     monkeypatch.setenv("ARCHGEN_CACHE", str(taken))
-    with pytest.raises(StudyError, match=r"file: the cache cannot be written \(\$ARCHGEN_CACHE\)"):
+    with pytest.raises(StudyError, match=r"file: the cache \(.*\) cannot be written: "):
         study([FP16], [model(tmp_path)], out=tmp_path / "out", tools=HOST_ONLY)
 
 
@@ -350,6 +354,29 @@ def test_a_keyword_that_is_none_is_refused_with_the_nearest() -> None:
         archgen.explore(SPACE, job=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected keyword argument 'effort'"):
         archgen.explore(SPACE, effort=0)  # type: ignore[call-arg]
+
+
+def test_a_name_in_place_of_what_was_loaded_is_refused_with_how_to_load_it() -> None:
+    machine, net, named = load_arch(FP16), archgen.load_model("lstm_kws"), cast(Any, FP16)
+    program, wrong = archgen.compile_model(net, machine, effort=0), cast(Any, {"name": "x"})
+    trace, api = archgen.simulate(program, machine), archgen
+    calls: dict[str, tuple[Callable[[], object], ...]] = {
+        r"^arch: expected .* load_arch\(.*, not 'ascend": (
+            lambda: api.compile_model(net, named), lambda: api.simulate(program, named),
+            lambda: api.measure(trace, program, named), lambda: api.commands(program, named),
+            lambda: api.execute(program, {}, named), lambda: api.save("x.npu", program, named),
+        ),
+        r"^model: expected .* load_model\(.*, not 'ascend": (
+            lambda: api.compile_model(named, machine), lambda: api.states(named),
+        ),
+        r"^\w+: expected a file or the name of .*, not (dict|SourceModel)": (
+            lambda: load_arch(wrong), lambda: api.load_model(wrong),
+            lambda: api.study(wrong, "lstm_kws"), lambda: api.study(FP16, [cast(Any, net)]),
+        ),
+    }  # fmt: skip
+    for said, call in ((said, call) for said, own in calls.items() for call in own):
+        with pytest.raises(UserError, match=said):
+            call()
 
 
 # Study files: what is written is what is read, and every mistake at once.

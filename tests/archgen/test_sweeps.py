@@ -19,7 +19,7 @@ from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.estimated import comparable
 from archgen.outcomes.frame import Frame, typed_frame
 from archgen.outcomes.points import Row
-from archgen.plots import map_figure, pareto_figure, roofline_figure, sweep_figure
+from archgen.plots import map_figure, pareto_figure, roofline_figure, stalls_figure, sweep_figure
 from archgen.plots.saving import overview_figures
 from archgen.plots.style import logarithmic, wrapped
 from archgen.plots.sweeps import map_columns, sweep_columns
@@ -250,6 +250,26 @@ def test_roofs_and_points_of_a_family_have_names() -> None:
     assert {"256, 4", "512, 2"} <= set(notes)
     said = figure.legends[0].get_title().get_text()
     assert said == "names: local.size [KiB], dram.bandwidth [GB/s]"
+
+
+def test_schedules_of_one_machine_have_names_that_cover_no_legend() -> None:
+    for several in (False, True):
+        names = ("edge", "other") if several else ("edge",)
+        own = {name: EDGE.model_copy(update={"name": name}) for name in names}
+        ways = {"none": 8.0, "line": 4.0}
+        rows = [
+            {**row(arch, "net", ms), "family": arch.name, "fusion": way, "matrix_busy": 0.1}
+            for arch, (way, ms) in product(own.values(), ways.items())
+        ]
+        frame = typed_frame([{**each, "stall_data": 0.9} for each in rows], COLUMNS)
+        figure = roofline_figure(frame, own)
+        for panel in figure.axes:
+            assert ways.keys() <= {text.get_text() for text in panel.texts}
+        figure = stalls_figure(frame, own)
+        figure.draw_without_rendering()
+        said = figure.axes[0].yaxis.label
+        assert said.get_text() == ("" if several else "names: fusion")
+        assert not said.get_window_extent().overlaps(figure.legends[0].get_window_extent())
 
 
 def test_the_ends_of_roofs_have_names_that_cover_no_mark_and_no_name() -> None:

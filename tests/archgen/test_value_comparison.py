@@ -100,7 +100,11 @@ def test_a_value_that_may_be_anything_is_not_checked() -> None:
 
 def test_an_undefined_output_is_not_checked() -> None:
     undefined = np.full(16, np.nan, np.float32)
-    assert verdict(undefined, np.full(16, np.inf), undefined).verified is None
+    found = verdict(undefined, np.full(16, np.inf), undefined)
+    stored = deviation(StoredTensorCheck("y", undefined, undefined, np.zeros(16)))
+    found = with_stored(found, [("y", stored)])
+    assert found.verified is None
+    assert found.note == "y: not checked, it is NaN, as the reference is"  # said once
 
 
 def test_a_value_on_the_way_that_may_be_anything_leaves_the_outputs_checked() -> None:

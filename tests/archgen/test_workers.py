@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from host_only import HOST_ONLY, small_model
 
-from archgen.process.guard import resident
+from archgen.process.guard import Exceeded, guarded, resident
 from archgen.studies import workers
 from archgen.studies.design import designed, points
 from archgen.studies.options import Running
@@ -32,6 +35,16 @@ def frame(folder: Path, names: list[str], running: Running) -> pd.DataFrame:
 def processes(folder: Path) -> list[str]:
     """The process of each compilation, in order."""
     return [line.split()[-1] for line in (folder / "log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_worker_ignores_interrupts_where_its_parent_does(ignored: bool) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with nullcontext() if ignored else pytest.raises(Exceeded, match="the process died"):
+            assert guarded(lambda: os.kill(os.getpid(), signal.SIGINT)) is None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_point_that_hangs_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:

@@ -28,28 +28,14 @@ RATES = {"int8": 2.0, "fp16": 1.0, "fp32": 0.5}
 
 
 def machine(
-    *,
-    name: str = "m",
-    types: tuple[str, ...] = ("fp32", "int8", "fp16"),
-    clusters: int = 1,
-    cores: int = 1,
-    sync: str = "tokens",
-    local: dict[str, Any] | None = None,
-    weights: int = 0,
-    accumulators: int = 0,
-    matrix: dict[str, Any] | None = None,
-    array: bool = True,
-    vector: dict[str, Any] | None = None,
-    engines: dict[str, Any] | None = None,
-    copy: dict[str, Any] | None = None,
-    split_loads: bool = False,
-    shared: dict[str, Any] | None = None,
-    own_engines: bool = False,
-    among: str = "",
-    flash: str = "",
-    latency: int = 20,
-    tokens: int = 64,
-) -> Arch:
+    *, name: str = "m", types: tuple[str, ...] = ("fp32", "int8", "fp16"), clusters: int = 1,
+    cores: int = 1, sync: str = "tokens", local: dict[str, Any] | None = None, weights: int = 0,
+    accumulators: int = 0, matrix: dict[str, Any] | None = None, array: bool = True,
+    vector: dict[str, Any] | None = None, engines: dict[str, Any] | None = None,
+    copy: dict[str, Any] | None = None, split_loads: bool = False,
+    shared: dict[str, Any] | None = None, own_engines: bool = False, among: str = "",
+    flash: str = "", latency: int = 20, tokens: int = 64,
+) -> Arch:  # fmt: skip
     """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
     Without `array`, the vector engine multiplies. With `own_engines`, other copy engines reach
     shared memory than DRAM. `among`: what reaches several cores at once, "load" the loads, "peer"

@@ -188,23 +188,15 @@ def nests(draw: st.DrawFn) -> Nest:
     low, high = draw(limits)
     reduce = draw(st.sampled_from([None, "sum", "max"]))
     return Nest(
-        tensor=draw(names),
-        dims=dims,
+        tensor=draw(names), dims=dims,
         rank=len(dims) if reduce is None else draw(st.integers(0, len(dims))),
         function=draw(st.sampled_from(["mul", "move", "not"])),
         operands=tuple(draw(st.lists(accesses, min_size=1, max_size=3))),
-        reduce=reduce,
-        parameters=tuple(draw(st.lists(floats, max_size=2))),
-        bias=draw(st.one_of(st.none(), accesses)),
-        multiplier=draw(st.one_of(st.none(), accesses)),
-        low=low,
-        high=high,
-        scale=draw(optional),
-        zero=draw(small),
-        origin=draw(names),
-        kind=draw(names),
-        composite=draw(st.one_of(st.none(), names)),
-    )
+        reduce=reduce, parameters=tuple(draw(st.lists(floats, max_size=2))),
+        bias=draw(st.one_of(st.none(), accesses)), multiplier=draw(st.one_of(st.none(), accesses)),
+        low=low, high=high, scale=draw(optional), zero=draw(small), origin=draw(names),
+        kind=draw(names), composite=draw(st.one_of(st.none(), names)),
+    )  # fmt: skip
 
 
 @st.composite

@@ -57,16 +57,10 @@ def machine(sync: str = "tokens", cores: int = 1, **changes: Any) -> Arch:
 
 
 def at(
-    memory: str,
-    base: int,
-    shape: tuple[int, ...],
-    dtype: str = "int8",
-    *,
-    terms: dict[str, int] | None = None,
-    ring: Ring | None = None,
-    strides: tuple[int, ...] | None = None,
-    **more: Any,
-) -> Operand:
+    memory: str, base: int, shape: tuple[int, ...], dtype: str = "int8", *,
+    terms: dict[str, int] | None = None, ring: Ring | None = None,
+    strides: tuple[int, ...] | None = None, **more: Any,
+) -> Operand:  # fmt: skip
     """An operand, contiguous unless `strides` are given."""
     address = Address(base, tuple((terms or {}).items()), ring)
     return Operand(

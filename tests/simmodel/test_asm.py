@@ -56,14 +56,11 @@ floats = st.floats(allow_nan=False)
 def operands(draw: st.DrawFn) -> Operand:
     shape = tuple(draw(st.lists(st.integers(1, 99), max_size=4)))
     operand = at(
-        draw(st.sampled_from(["dram", "local", "shared", "weights", "accumulators"])),
-        0,
-        shape,
-        draw(st.sampled_from(list(NUMPY))),
-        scale=draw(st.none() | floats),
+        draw(st.sampled_from(["dram", "local", "shared", "weights", "accumulators"])), 0, shape,
+        draw(st.sampled_from(list(NUMPY))), scale=draw(st.none() | floats),
         zero=draw(st.integers(-128, 127)),
         cores=tuple(draw(st.lists(st.integers(0, 31), max_size=3))),
-    )
+    )  # fmt: skip
     address = Address(draw(numbers), draw(terms), draw(st.none() | rings))
     if draw(st.booleans()):
         strides = st.lists(st.integers(-99, 99), min_size=len(shape), max_size=len(shape))

@@ -93,14 +93,13 @@ def shared_weights(sync: str = "tokens") -> Program:
         streams, tokens = tuple(map(without_tokens, streams)), {}
     rows = CORES * ROWS
     return program(
-        *streams,
-        tokens=tuple(dict(tokens) for _ in streams),
+        *streams, tokens=tuple(dict(tokens) for _ in streams),
         barriers={f"full{part}": 1 for part in range(ROUNDS)}
         | {f"free{part}": CORES for part in range(1, ROUNDS)},
         constants=(constant("w", W, WEIGHTS),),
         inputs=(port("x", at("dram", X, (rows, K * ROUNDS))),),
         outputs=(port("y", at("dram", Y, (rows, N))),),
-    )
+    )  # fmt: skip
 
 
 def without(base: Program, core: int, kind: type[Sync], barrier: str) -> Program:

@@ -61,7 +61,6 @@ def range_of(found: list[IndexLimits]) -> tuple[int, int]:
 
 
 def _limits_at(node: onnx.NodeProto, slot: int, net: Net) -> Iterator[tuple[str, IndexLimits]]:
-    """Limits of what `node` reads in `slot`."""
     name, kind = node.input[slot], node.op_type
     label = node_label(node)
     if kind in ("GatherND", "ScatterND") and slot == 1:

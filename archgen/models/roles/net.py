@@ -73,7 +73,6 @@ class Net:
 
     @cached_property
     def makers(self) -> Mapping[str, onnx.NodeProto]:
-        """For each value the node that makes it."""
         return {name: node for node in self.nodes for name in node.output if name}
 
     @cached_property
@@ -219,8 +218,7 @@ def _small_constants(
 
 
 def _constant_value(node: onnx.NodeProto) -> Array | None:
-    entry = node.attribute[0]
-    value = helper.get_attribute_value(entry)
+    value = helper.get_attribute_value(node.attribute[0])
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value).ravel() if has_data(value) else None
     return None if isinstance(value, onnx.SparseTensorProto) else np.atleast_1d(np.array(value))

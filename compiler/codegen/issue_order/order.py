@@ -14,18 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
+import compiler.codegen.issue_order.units as units
 from compiler.codegen.issue_order.clock import Depth, IssueClock, as_clocks_see, issued_by
 from compiler.codegen.issue_order.loops import LoopOrder, SoftwarePipeline
-from compiler.codegen.issue_order.units import (
-    IssueUnit,
-    Pricer,
-    engines,
-    merge_staging_lanes,
-    pass_by,
-    plays,
-    remote_waits_of,
-    users_of,
-)
 from compiler.passes import Omittable, within
 from simmodel.arch.record import Arch
 from simmodel.isa import Item, Loop, Sync
@@ -61,9 +52,9 @@ class OrderInstructions(Omittable):
         known: dict[Hashable, SoftwarePipeline] = {}
         orders: dict[Hashable, Sequence[int]] = {}
         own = frozenset(name for counts in tokens for name in counts)
-        users = users_of(streams, arch)
-        told, parts = remote_waits_of(streams, arch)
-        first = Pricer(arch, users, own, told)
+        users = units.users_of(streams, arch)
+        told, parts = units.remote_waits_of(streams, arch)
+        first = units.Pricer(arch, users, own, told)
         pricers = (replace(first, mine=mine) for mine in parts)
         # A register is like a loop that turns backwards from the upper edge.
         around = {register.name: register.low - register.high + 1 for register in registers}
@@ -78,7 +69,7 @@ class OrderInstructions(Omittable):
         self, stream: tuple[Item, ...], sequence: _IssueSequence, tokens: Mapping[str, int],
         around: Mapping[str, int],
     ) -> tuple[Item, ...]:  # fmt: skip
-        if not self.enabled or self.turns or not plays(stream, tokens):
+        if not self.enabled or self.turns or not units.plays(stream, tokens):
             return stream
         atoms, arch = sequence.merged_units(stream, tokens, around), sequence.pricer.arch
         alone = arch.core_count == 1 or arch.front_end.sync == "interlock"
@@ -89,13 +80,13 @@ class OrderInstructions(Omittable):
             if not alone:
                 sequence.orders[key] = order
         items = tuple(atoms[index].item for index in order)
-        return items if plays(items, tokens) else stream
+        return items if units.plays(items, tokens) else stream
 
 
 @dataclass(frozen=True)
 class _IssueSequence:
     options: OrderInstructions
-    pricer: Pricer
+    pricer: units.Pricer
     known: dict[Hashable, SoftwarePipeline]
     """What was found for loops."""
     orders: dict[Hashable, Sequence[int]]
@@ -103,21 +94,21 @@ class _IssueSequence:
 
     def merged_units(
         self, items: Sequence[Item], counts: Mapping[str, int], loops: Mapping[str, int]
-    ) -> list[IssueUnit]:
+    ) -> list[units.IssueUnit]:
         """`items`, with the loops of several engines rotated."""
-        result: list[IssueUnit] = []
+        result: list[units.IssueUnit] = []
         counts = dict(counts)  # behind the items so far
         for item in items:
-            if isinstance(item, Loop) and len(engines(item)) > 1:
+            if isinstance(item, Loop) and len(units.engines(item)) > 1:
                 result += self._pipeline_loop(item, counts, loops)
             else:
                 result.append(self.pricer.issue_unit(item))
-            pass_by(item, counts)
-        return merge_staging_lanes(result)
+            units.pass_by(item, counts)
+        return units.merge_staging_lanes(result)
 
     def _pipeline_loop(
         self, loop: Loop, counts: Mapping[str, int], loops: Mapping[str, int]
-    ) -> list[IssueUnit]:
+    ) -> list[units.IssueUnit]:
         inside = {**loops, loop.variable: loop.count}
         body = self.merged_units(loop.body, counts, inside)
         whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
@@ -133,7 +124,7 @@ class _IssueSequence:
 
 
 def _best_order(
-    atoms: list[IssueUnit], arch: Arch, fresh: Callable[..., IssueClock]
+    atoms: list[units.IssueUnit], arch: Arch, fresh: Callable[..., IssueClock]
 ) -> Sequence[int]:
     """Whichever order of `atoms`, by their places, a `fresh` coarse clock likes best."""
     clock, starts, ready = fresh(), list[int](), list[int]()
@@ -160,7 +151,7 @@ def _best_order(
 
 
 def _loads_queued(
-    atoms: Sequence[IssueUnit], starts: Sequence[int], ready: Sequence[int], depth: Depth
+    atoms: Sequence[units.IssueUnit], starts: Sequence[int], ready: Sequence[int], depth: Depth
 ) -> list[int]:
     """`starts`, but of loads when they are `ready` and find room in their queue: work may take
     longer than the clock says, and loads behind it in the stream would be issued late."""
@@ -178,7 +169,7 @@ def _loads_queued(
     return found
 
 
-def _clock_cycles(atoms: list[IssueUnit], clock: IssueClock, limit: float = math.inf) -> int:
+def _clock_cycles(atoms: list[units.IssueUnit], clock: IssueClock, limit: float = math.inf) -> int:
     """Cycles of `atoms`, played until these are no fewer than `limit`."""
     for atom in atoms:
         clock.play(atom)

@@ -238,8 +238,7 @@ class _TreeParser:
                     raise ValueError("'resident' stands here twice")
                 resident = True
             elif words.accept("for"):
-                loop = _parse_loop(words)
-                loops.append(replace(loop, ahead=words.accept("ahead")))
+                loops.append(replace(_parse_loop(words), ahead=words.accept("ahead")))
             else:
                 raise ValueError(f"expected 'for' or 'resident', got {words.next!r}")
             more = words.accept(";")

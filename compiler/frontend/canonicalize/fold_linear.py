@@ -257,8 +257,7 @@ def _spatial_pads(pad: ir.Node) -> list[int] | None:
     amounts, axes = const(input_of(pad, 1)), const(input_of(pad, 3))
     if amounts is None or (input_of(pad, 3) is not None and axes is None):
         return None
-    rank = len(static_shape(required(pad, 0)))
-    pads = np.zeros((2, rank), np.int64)
+    pads = np.zeros((2, len(static_shape(required(pad, 0)))), np.int64)
     pads[:, ... if axes is None else axes] = amounts.reshape(2, -1)
     # Windows have no pads in batch and channels, and negative ones would crop.
     spatial: list[int] = pads[:, 2:].ravel().tolist()

@@ -203,8 +203,7 @@ def _matmul(step: UnmergedNode) -> Results | None:
     if len(others) > 2:  # rows that are several axes are matrices themselves
         others = (*others[:-2], *[1] * (len(rows) - 1), *others[-2:])
     inputs = _all_shaped(step.make, [left.value, right.value], [matrices, others])
-    made = step.again([*inputs, *parameters])
-    return [(made[0], (*axes, rows, right.axes[-1]))]
+    return [(step.again([*inputs, *parameters])[0], (*axes, rows, right.axes[-1]))]
 
 
 def _gemm(step: UnmergedNode) -> Results | None:

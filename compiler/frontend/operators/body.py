@@ -218,7 +218,6 @@ class Body:
         return self.one("Transpose", x, perm=perm)
 
     def stack(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        """The parts along a new axis."""
         return self.concat([self._unsqueezed(part, axis) for part in parts], axis)
 
     def split(self, x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:

@@ -137,8 +137,7 @@ def _group_norm(node: ir.Node, _: int) -> None:
     groups = node.attributes["num_groups"].as_int()
     make = Rewriter(node)
     for index in (1, 2):
-        value = required(node, index)
-        column = make.op("Reshape", [value, make.axes([groups, 1])])
+        column = make.op("Reshape", [required(node, index), make.axes([groups, 1])])
         wide = make.op("Expand", [column, make.axes([groups, channels // groups])])
         node.replace_input_with(index, make.op("Reshape", [wide, make.axes([channels])]))
 

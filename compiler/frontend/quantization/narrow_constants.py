@@ -147,12 +147,10 @@ class Narrow:
 
     @property
     def scale_type(self) -> str:
-        """Element type of the scales."""
         return NAMES[self.scales.dtype]
 
     @property
     def zero_type(self) -> str:
-        """Element type of the zero points."""
         return "int8" if self.zeros is None else NAMES[self.zeros.dtype]
 
 

@@ -109,8 +109,7 @@ class Ties:
     def hull(self, mask: int) -> int:
         """`mask` with all that lies on a path between two of its parts."""
         below = union(self.descendants[i] for i in members(mask))
-        above = union(self.ancestors[i] for i in members(mask))
-        return mask | (below & above)
+        return mask | (below & union(self.ancestors[i] for i in members(mask)))
 
     def convex(self, mask: int) -> bool:
         """Whether no path leaves `mask` and comes back."""
@@ -167,7 +166,6 @@ class Dependences(Ties):
         return not mask & ~self.layers and not any(self.apart[i] & mask for i in members(mask))
 
     def built(self, mask: int) -> Group | HostNode:
-        """A group of layers, or a call of the host."""
         part = self.parts[mask.bit_length() - 1]
         return part if isinstance(part, HostNode) else self.group(mask)
 

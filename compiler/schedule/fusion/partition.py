@@ -317,8 +317,7 @@ def _without_values(nest: Nest) -> Nest:
     any zero point may be 0."""
 
     def bare(access: Access) -> Access:
-        scale = None if access.scale is None else 1.0
-        return replace(access, scale=scale, zero=0)
+        return replace(access, scale=(None if access.scale is None else 1.0), zero=0)
 
     return replace(
         nest.with_reads(map(bare, nest.reads)),

@@ -113,8 +113,6 @@ def least_memory_order(net: Ties, width: int = WIDTH) -> Order:
 
 @dataclass(frozen=True)
 class _Live:
-    """What is live in each state."""
-
     net: Ties
 
     @cached_property

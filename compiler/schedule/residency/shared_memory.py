@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from compiler.geometry.clusters import slices
-from compiler.passes import Share
 from compiler.schedule.residency.table import (
     OptimisticPrices,
     Part,
@@ -28,7 +27,6 @@ from compiler.schedule.residency.table import (
 from compiler.schedule_ir.group import Group, Shared
 from compiler.tensor_ir.nest import HostNode, NestGraph
 from simmodel.arch.element_types import size_of
-from simmodel.arch.memories import SharedMemory
 from simmodel.arch.record import Arch
 from simmodel.isa.region import replace
 
@@ -62,8 +60,6 @@ class ChooseHomes:
 
     shared: bool = True
     """Whether shared memory is used; without it, everything lies in DRAM."""
-    part: Share = 1.0
-    """Part of shared memory that may be used."""
     ahead: bool = True
     """Whether groups are formed as if what passes between them found room there."""
 
@@ -71,7 +67,7 @@ class ChooseHomes:
         """What groups may be expected to cost when they are formed: at best, then at worst."""
         memory = prices.arch.memories.shared
         if self.shared and self.ahead and memory is not None:
-            rooms = _rooms(graph, prices.arch, self._most(memory, prices))
+            rooms = _rooms(graph, prices.arch, memory.size - prices.staging)
             yield OptimisticPrices(prices, partial(_with_rooms, rooms, prices), optional=True)
         yield prices
 
@@ -80,14 +76,11 @@ class ChooseHomes:
         memory = prices.arch.memories.shared
         if not self.shared or memory is None:
             return tuple(parts)
-        table, limit = ResidencyTable(list(parts), prices), self._most(memory, prices)
+        # Beside what is on its way between cores.
+        table, limit = ResidencyTable(list(parts), prices), memory.size - prices.staging
         for candidate in sorted(candidates(parts, graph, prices), key=lambda c: -c.worth):
             table.try_place(*candidate.places(table, limit))
         return tuple(table.parts)
-
-    def _most(self, memory: SharedMemory, prices: Prices) -> int:
-        """Bytes that may be used, beside what is on its way between cores."""
-        return min(int(self.part * memory.size), memory.size - prices.staging)
 
 
 def candidates(parts: Sequence[Part], graph: NestGraph, prices: Prices) -> Iterator[SharedBuffer]:

@@ -280,7 +280,6 @@ class ResidencyTable:
         return math.lcm(self.prices.arch.memories.on_chip()[role].alignment, GRAIN)
 
     def group(self, position: int) -> Group:
-        """The part at `position`, which is a group."""
         part = self.parts[position]
         assert isinstance(part, Group)
         return part

@@ -362,8 +362,7 @@ class GroupSearch:
         part, growth = parts[0], self.tiles.breadth.growth
         axes = [axis for axis in worth_cutting(group) if part[axis][1] > 1]
         yield [()]
-        batch = OuterLoop(0, 1)
-        around = (batch,) if 0 in axes and len(last) > 2 else ()
+        around = (OuterLoop(0, 1),) if 0 in axes and len(last) > 2 else ()
         if around:
             yield [(OuterLoop(0, n),) for n in cuts(part[0][1], growth)]
         even = [axis for axis in dividing(group) if axis in axes]

@@ -144,8 +144,7 @@ class GroupTimeline:
         """Cycles from the first load to the last store."""
         tiles = deque[TileWork | None]([None] * len(self.stages), len(self.stages))
         for run in walked.alike:
-            moment = walked.moment(run.first)
-            done = work(run, moment)
+            done = work(run, walked.moment(run.first))
             followed = min(run.count, FOLLOWED)
             before = 0.0
             for _ in range(followed):
