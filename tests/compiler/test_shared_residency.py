@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -16,10 +17,11 @@ from networks import Checked, Net, check, may_be_refused
 from compiler.codegen.multicast import ShareLoads
 from compiler.context import CompileOptions, Context
 from compiler.lowering.lower import lower
+from compiler.memory.on_chip import PlacedGroup
 from compiler.options import Stages
-from compiler.pipeline import bind, fuse_tails, prepared
+from compiler.pipeline import bind, compile_model, fuse_tails, prepared
 from compiler.schedule.fusion.dependence import dependences
-from compiler.schedule.fusion.partition import Unfused
+from compiler.schedule.fusion.partition import PartitionCosts, Unfused
 from compiler.schedule.residency.activations import KeepTensors
 from compiler.schedule.residency.buffer import LiveRange, lowest
 from compiler.schedule.residency.shared_memory import ChooseHomes
@@ -91,6 +93,22 @@ def test_groups_are_formed_in_the_hope_of_room_that_there_is(size: int, hoped: f
     at_best, at_worst = ChooseHomes().optimistic_costs(graph, Moved(arch))
     assert at_best.price(middle) == hoped + weights
     assert at_worst.price(middle) == 2 * TENSOR + weights
+
+
+def test_of_groups_for_shared_memory_and_for_dram_each_is_taken_where_it_is_quicker() -> None:
+    """Of four layers in a row, the former join the first two, and the latter the last two."""
+
+    class InTurn(Unfused):
+        def groups(self, costs: PartitionCosts) -> list[int]:
+            return next(ways)
+
+    ways = iter(([0b0011, 0b0100, 0b1000], [0b0001, 0b0010, 0b1100]))
+    options = apart(ChooseHomes())
+    options = replace(options, stages=replace(options.stages, partition=InTurn()))
+    arch = machine(cores=2, shared={"size": TENSOR})  # for one of the two tensors between groups
+    made = compile_model(chain(layers=4), arch, replace(options, dtype="fp32"))
+    groups = [step.plan.schedule.group for step in made.steps if isinstance(step, PlacedGroup)]
+    assert [[layer.index for layer in group.layers] for group in groups] == [[0, 1], [2, 3]]
 
 
 def test_the_tensor_that_saves_most_comes_first() -> None:
