@@ -40,7 +40,7 @@ from compiler.tensor_ir.nest import Array
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.lazy_array import AnyArray, LazyArray
 from simmodel.arch.record import Arch
-from simmodel.isa import Await, Copy, Item
+from simmodel.isa import Await, Copy, Fill, Item
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Address, Operand
 from simmodel.program.substitute import fixed, operands_of
@@ -86,7 +86,10 @@ class SplitLoads(Omittable):
         if steps is not None:
             found = [AheadOfWaits(prices, steps).apply(nodes) for nodes in found]
         half = -(-len(cores) // 2)
-        return [*found[:half], *([*map(_near_first, nodes)] for nodes in found[half:])]
+        return [
+            *found[:half],
+            *([_near_first([node])[0] for node in nodes] for nodes in found[half:]),
+        ]
 
     def _of_core(self, nodes: Sequence[Node], prices: EngineCycles) -> list[Node]:
         found: list[Node] = []
@@ -364,14 +367,13 @@ def _contiguous_constant_load(leaf: EngineStep, arch: Arch) -> Copy | None:
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
 
 
-def _near_first(node: Node) -> Node:
-    """`node`, in whose loops loads from memories on chip come before those from off chip that stand
-    right before them: where half of the cores do so, each half has DRAM while the other rests it,
-    else all want it in the same cycles."""
-    if isinstance(node, EngineStep):
-        return node
-    order: list[int] = []  # the same in all segments
-    rows = [*zip(*(segment.body for segment in node.segments), strict=True)]
+def _near_first(nodes: Sequence[Node]) -> list[Node]:
+    """`nodes`, which stand in one place: in their loops, loads from memories on chip come before
+    those from off chip that stand right before them. Where half of the cores do so, each half has
+    DRAM while the other rests it, else all want it in the same cycles."""
+    loops = [node for node in nodes if isinstance(node, SegmentedLoop)]
+    order: list[int] = []  # the same in all of them, as their steps have tokens in common
+    rows = [*zip(*(segment.body for loop in loops for segment in loop.segments), strict=True)]
     for place, steps in enumerate(rows):
         at, uses = len(order), [use for step in steps for _, use in step.touches]
         while at and _only_loads(steps, far=False) and _only_loads(rows[order[at - 1]], far=True):
@@ -379,18 +381,26 @@ def _near_first(node: Node) -> Node:
                 break
             at -= 1
         order.insert(at, place)
-    bodies = (tuple([_near_first(segment.body[n]) for n in order]) for segment in node.segments)
-    counts = (segment.count for segment in node.segments)
-    return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
+    bodies = zip(*(_near_first(rows[place]) for place in order), strict=True)
+    return [
+        SegmentedLoop(
+            node.variable,
+            tuple([LoopSegment(each.count, next(bodies, ())) for each in node.segments]),
+        )
+        if isinstance(node, SegmentedLoop)
+        else node
+        for node in nodes
+    ]
 
 
 def _only_loads(steps: Sequence[Node], *, far: bool) -> bool:
-    """Whether `steps` only load, from memories off chip or on chip, and for their core alone."""
+    """Whether `steps` only load, from memories off chip, or from those on chip and borders, and for
+    their core alone."""
     leaves = [leaf for step in steps for leaf in step.leaves]
     items = [item for leaf in leaves for item in leaf.items]
     return bool(items) and not any(leaf.staged for leaf in leaves) and all(
-        isinstance(item, Copy) and item.dst.memory not in (*OFF_CHIP, "shared")
-        and (item.src.memory in OFF_CHIP) is far
+        isinstance(item, Copy | Fill) and item.dst.memory not in (*OFF_CHIP, "shared")
+        and (isinstance(item, Copy) and item.src.memory in OFF_CHIP) is far
         for item in items
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ from compiler.schedule.fusion.partition import Unfused
 from simmodel.arch.record import Arch, CopyEngine
 from simmodel.arch.units import Bandwidth, Delay
 from simmodel.execute import execute
-from simmodel.isa import Await, Copy, Instruction, Item, Loop, Sync, Unary
+from simmodel.isa import Await, Copy, Fill, Instruction, Item, Loop, Sync, Unary
 from simmodel.isa.base import instructions
 from simmodel.isa.region import Address, Operand, Ring, contiguous
 from simmodel.machine.run import simulate
@@ -536,6 +536,23 @@ def test_half_of_the_cores_load_from_near_first() -> None:
         assert one == [loop, far, near]
         body = (second, far) if turned else (far, second)
         assert two == [SegmentedLoop("t", (LoopSegment(2, body),)), far, near]
+
+
+def test_loops_in_one_place_load_in_one_order() -> None:
+    """Their steps have tokens in common, also where one fills a border or works beside its load."""
+    far, near = loaded(0, KIB), loaded(KIB, KIB)
+    (copy,) = near.items
+    assert isinstance(copy, Copy)
+    near = replace(near, items=(replace(copy, src=replace(copy.src, memory="shared")),))
+    border = Fill(engine="load", dst=copy.dst, value=0.0)
+    work = Unary(engine="matrix", function="move", a=copy.dst, dst=copy.dst)
+    for item, turned in ((border, True), (work, False)):
+        turns = [(far, replace(near, items=(item, *near.items))), (far, near)]
+        inner = (SegmentedLoop("u", (LoopSegment(2, body),)) for body in turns)
+        loop = SegmentedLoop("t", tuple(LoopSegment(3, (each,)) for each in inner))
+        _, (made,) = SplitLoads().apply([[loop], [loop]], ARCH)
+        step = 1 if turned else 0  # of each turn, the one from off chip
+        assert made.leaves[step::2] == (far, far)
 
 
 def test_loops_load_what_comes_behind_them_while_dram_rests() -> None:

@@ -107,9 +107,9 @@ def test_splits_priced_at_once_have_the_prices_that_each_has_alone() -> None:
 
 
 def test_each_sum_waits_for_its_first_piece_where_cores_load_their_parts_early() -> None:
-    """Weights of 16 x 16 fp32, four pieces to a sum. A core's part of one takes 20 + 256 / 8 cycles
-    from DRAM and 4 to shared memory, and the others' 12: less than the array works on a piece."""
-    arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
+    """Weights of 16 x 16 fp32, four pieces to a sum. The parts of one take 4 x 16 cycles from DRAM,
+    core by core, and the last of them 4 to shared memory: less than the array works on a piece."""
+    arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32}, latency=0)
     way = find_multicast_route(arch, 1.5, 0.25)
 
     def waits(sums: int) -> float:
@@ -121,7 +121,7 @@ def test_each_sum_waits_for_its_first_piece_where_cores_load_their_parts_early()
         found = price(problem, TileSizes(1, 8, 32, 16, 16, 1, 0, np.True_))
         return float(found.total - found.matrix)
 
-    assert waits(8) - waits(2) == (8 - 2) * (20 + 32 + 4 + 12)
+    assert waits(8) - waits(2) == (8 - 2) * (4 * 16 + 4)
 
 
 def test_what_nothing_loads_is_tried_in_one_order() -> None:
