@@ -388,7 +388,8 @@ def search_groups(network: Network[Layer], ctx: Context) -> Sequence[Network[Gro
     worst, and the better ones are taken. Where one core keeps up with DRAM, so are the groups that
     it would have: what several make quicker one by one ends before long groups pay. Several
     cores that pass each other rows of what stays between layers need not compute these again, as
-    in a group: so layers alone are weighed as well, and both together, each where it is quicker.
+    in a group: so layers alone are weighed as well. The best way is mixed with each of the others,
+    each where it is quicker.
     """
     stages, costs = ctx.stages, ctx.costs
     least = math.inf

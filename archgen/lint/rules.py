@@ -77,6 +77,7 @@ class Chip(Published):
 
     @property
     def macs_per_byte(self) -> float | None:
+        """MACs for each byte of DRAM bandwidth."""
         return None if self.dram is None else self.macs * self.clock / self.dram
 
     @property

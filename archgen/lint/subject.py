@@ -212,6 +212,7 @@ class LintedMachine:
 
     @property
     def role_bytes(self) -> Mapping[str, int]:
+        """Bytes of all memories of a role."""
         return {role: each.size * self.arch.instances(role) for role, each in self.on_chip.items()}
 
     def carried(self, role: str, write: bool = False) -> float:

@@ -50,7 +50,6 @@ class Transfer:
     """Of `cycles`, those of the engine that passes on to other cores what is loaded."""
     staged: Any = 0.0
     """Bytes that shared memory moves for one core so that it and others have what is loaded."""
-
     waits: Any = False
     """Whether the engine that loads fetches others' parts as soon as its own is passed on."""
     ends: Any = 0.0

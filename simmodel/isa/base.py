@@ -119,6 +119,7 @@ class Instruction(metaclass=_InstructionKind):
         return found
 
     def writes(self) -> tuple[Operand, ...]:
+        """Operands that it writes: `dst`."""
         dst: Operand | None = getattr(self, "dst", None)
         return () if dst is None else (dst,)
 

@@ -148,6 +148,7 @@ class Format:
         return found[:fixed] + sorted(found[fixed:], key=place) if first else found
 
     def size(self, command: Command) -> int:
+        """Bytes of a command."""
         bits = sum(bits for _, _, bits in self.packed(command))
         return math.ceil(bits / (8 * self._word)) * self._word
 

@@ -76,6 +76,7 @@ BYTES = (
     Target("tpu-v3-like", "bert_base", 1.1, "x"),
     Target("stcp920", "bert_base", 1.1, "x"),
     Target("ascend-310-like", "llama", 1.2, "x"),
+    Target("ascend-310-like", "llama:sequence=1024", 1.15, "x"),
     Target("soma-edge", "squeezenet", 1.1, "x"),
     Target("soma-edge", "densenet121", 1.1, "x"),
 )

@@ -317,5 +317,6 @@ class TilingProblem:
         return tuple(found)
 
     def part_bytes(self, access: Access) -> Any:
+        """Bytes of all that `access` reads for the part."""
         elements = math.prod(read_extents(access, self.extent))
         return elements * size_of(self.layer.tensors[access.tensor].dtype)
