@@ -48,12 +48,12 @@ from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
 from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
-from simmodel.errors import MACHINE, expect
+from simmodel.errors import MACHINE, PROGRAM, expect
 from simmodel.execute import run
 from simmodel.machine.run import simulate, traced
 from simmodel.metrics import Metrics, measure
 from simmodel.program.encoding import codes
-from simmodel.program.program import Program
+from simmodel.program.program import Program, expect_run
 from simmodel.program.sizes import lengths_of, longest, specialize
 from simmodel.trace import Trace
 from simmodel.verify import check_open, verify
@@ -241,6 +241,7 @@ def commands(
         ValueError: the loops stand for more than `limit` commands, or the program is not for
             `dims` (`simmodel.program.sizes.LengthError`).
     """
+    expect("program", program, Program, PROGRAM)
     whole = program
     check_open(program)
     if dims:
@@ -265,7 +266,7 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
             or an index in the data names a row that there is not (`simmodel.errors.NoSuchRow`,
             with the node).
     """
-    expect("arch", arch, Arch, MACHINE)
+    expect_run(program, arch)
     if program.registers:
         shapes = {name: np.shape(values) for name, values in inputs.items()}
         check_open(program)

@@ -28,11 +28,11 @@ from simmodel.arch.dtype import NAMES, NUMPY, Array
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
 from simmodel.arch_rules import problems
-from simmodel.errors import MACHINE, UserError, expect
+from simmodel.errors import PROGRAM, UserError, expect
 from simmodel.isa.region import Register
 from simmodel.program.assembly import ParseError, constant_data, parse_program, print_program
 from simmodel.program.loadable import MAGIC, Loadable, LoadableError, from_bytes, to_bytes, write_to
-from simmodel.program.program import Port, Program
+from simmodel.program.program import Port, Program, expect_run
 from simmodel.program.relocation import PlaceError, PortBytes, ports_of, relocate
 from simmodel.verify import VerifyError, verify
 
@@ -53,6 +53,7 @@ def write_assembly(program: Program, path: str | PathLike[str]) -> None:
 
     Raises OSError where a file cannot be written.
     """
+    expect("program", program, Program, PROGRAM)
     target = Path(path)
     beside = constants_beside(target)
     if program.constants:
@@ -187,7 +188,7 @@ def save(
             outputs.
         OSError: the file cannot be written.
     """
-    expect("arch", arch, Arch, MACHINE)
+    expect_run(program, arch)
     try:
         _verified(Loaded(program, arch, dict(states or {}), ""), fspath(path))
     except LoadableError as wrong:

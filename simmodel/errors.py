@@ -53,6 +53,7 @@ class WrongArgument(UserError, TypeError):
 
 
 MACHINE = 'a machine as load_arch("archs/mcu-npu.yaml") gives it'
+PROGRAM = "a program as compile_model(model, arch) gives it"
 
 
 def expect(argument: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from simmodel.arch.base import OFF_CHIP, Latest
 from simmodel.arch.element_types import product_type
 from simmodel.arch.record import Arch
-from simmodel.errors import MACHINE, Impossible, expect
+from simmodel.errors import Impossible
 from simmodel.isa import HOST, MatrixInstruction, Product
 from simmodel.isa.base import instructions
 from simmodel.program.encoding import program_bytes
-from simmodel.program.program import Buffer, Program
+from simmodel.program.program import Buffer, Program, expect_run
 from simmodel.trace import CAUSES, Trace
 
 
@@ -92,7 +92,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int | None = None
     Raises:
         Impossible: it did less than the program's demand.
     """
-    expect("arch", arch, Arch, MACHINE)
+    expect_run(program, arch)
     cycles = max(1, trace.cycles)
     dtype = main_type(program, arch)
     needed = compulsory_bytes(program, trace)

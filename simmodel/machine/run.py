@@ -11,13 +11,12 @@ from contextlib import contextmanager
 import numpy as np
 
 from simmodel.arch.record import Arch
-from simmodel.errors import MACHINE, expect
 from simmodel.isa import HOST, Copy, Instruction, MatrixInstruction
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine, Work
 from simmodel.machine.memory import Crossing, crossed, crossings
 from simmodel.machine.steady import watch_loops
-from simmodel.program.program import Origin, Program, places
+from simmodel.program.program import Origin, Program, expect_run, places
 from simmodel.trace import CAUSES, CORE, NO_WORK, Counts, EngineTrace, OriginTrace, Spans, Trace
 
 # Turns a machine that has run into a trace: everything is a sum over the sites.
@@ -282,7 +281,7 @@ def cycles_of(program: Program, arch: Arch, skip: bool = True) -> int:
 
 
 def _connected(program: Program, arch: Arch, trace: bool, skip: bool) -> Machine:
-    expect("arch", arch, Arch, MACHINE)
+    expect_run(program, arch)
     machine = Machine(arch, trace, arch.host_cycles(program.port_bytes))
     machine.connect(program)
     if skip:

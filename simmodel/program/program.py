@@ -20,6 +20,7 @@ import numpy as np
 from simmodel.arch.base import OFF_CHIP
 from simmodel.arch.lazy_array import AnyArray
 from simmodel.arch.record import Arch
+from simmodel.errors import MACHINE, PROGRAM, expect
 from simmodel.isa import Item
 from simmodel.isa.region import Operand, Register, cached_property
 from simmodel.program.expand import Expansion, expand
@@ -234,3 +235,9 @@ def places(arch: Arch, operand: Operand, core: int) -> tuple[Place, ...]:
     """Every instance that `operand` of an instruction of `core` lies in; several: broadcast."""
     owners = operand.cores or (core,)
     return tuple(dict.fromkeys(place(arch, operand.memory, owner) for owner in owners))
+
+
+def expect_run(program: object, arch: object) -> None:
+    """Raise WrongArgument where these are not a program and a machine."""
+    expect("program", program, Program, PROGRAM)
+    expect("arch", arch, Arch, MACHINE)

@@ -23,13 +23,16 @@ import argparse
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import geometric_mean
 
 from tables import Case, arguments, compiled, machines, mapped, table
 
 from archgen.schema.load import shipped_names
-from compiler.context import CompileResult
+from archgen.toolchain import Request
+from compiler.context import CompileOptions, Context
 from compiler.cost.work import least_product_cycles
 from compiler.estimate.network_bound import Demands, attainable, load_rate, room
+from compiler.pipeline import bind, fuse_tails, nests
 from compiler.schedule_ir.layer import Layer
 from compiler.target.array_mapping import roles
 from compiler.tensor_ir.nest import Nest
@@ -96,17 +99,17 @@ def row(case: Case) -> tuple[object, ...]:
     outcome, result = compiled(case)
     if outcome.figures is None or result is None:
         return (case.arch.name, None, None, outcome.reason, *[None] * 5)
+    assert result.search is not None
+    demands = Demands(result.search.graph, result.search.parts)
     return (
         case.arch.name,
         outcome.figures.cycles,
-        *bounds(result, case.arch, outcome.figures.cycles),
+        *bounds(demands, case.arch, outcome.figures.cycles),
     )
 
 
-def bounds(result: CompileResult, arch: Arch, cycles: int) -> tuple[object, ...]:
+def bounds(own: Demands, arch: Arch, cycles: int) -> tuple[object, ...]:
     """The bound, what makes it, the figures of this page, and how far `cycles` is above them."""
-    assert result.search is not None
-    own = Demands(result.search.graph, result.search.parts)
     bound = attainable(own, own.works(arch), arch)
     demands = list(layer_demands(own.layers, arch, own))
     memory = arch.memories.on_chip()[arch.matrix.weights].size * arch.core_count
@@ -119,12 +122,24 @@ def bounds(result: CompileResult, arch: Arch, cycles: int) -> tuple[object, ...]
     )  # fmt: skip
 
 
+def over_fluid(request: Request, cycles: int) -> float:
+    """`x in order` of a program that answers `request` and takes so many cycles."""
+    ctx = Context(request.arch, CompileOptions(request.dtype, request.host))
+    network = bind(fuse_tails(nests(request.model, ctx), ctx), ctx)
+    ratio = bounds(Demands(network.graph, network.parts), request.arch, cycles)[-1]
+    assert isinstance(ratio, float)
+    return ratio
+
+
 def measure(options: argparse.Namespace, model: str) -> list[tuple[object, ...]]:
     """Every shipped machine with `model`."""
     archs = machines(QUICK if options.quick else shipped_names())
     cases = [Case(arch, model) for arch in archs]
     chosen = [case for case in cases if all(word in case.label for word in options.only)]
-    return list(mapped(row, chosen, options.jobs))
+    rows = list(mapped(row, chosen, options.jobs))
+    ratios = [each[-1] for each in rows if isinstance(each[-1], float)]
+    mean = geometric_mean(ratios) if ratios else None
+    return [*rows, ("geometric mean", *[None] * 7, mean)]
 
 
 def main(given: Sequence[str] | None = None) -> None:
