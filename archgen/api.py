@@ -48,7 +48,7 @@ from archgen.toolchain import STANDARD, Request
 from compiler.api import UnsupportedModel
 from simmodel.arch.dtype import Array
 from simmodel.arch.record import Arch
-from simmodel.errors import MACHINE, PROGRAM, expect
+from simmodel.errors import MACHINE, PROGRAM, expect, whole_number
 from simmodel.execute import run
 from simmodel.machine.run import simulate, traced
 from simmodel.metrics import Metrics, measure
@@ -87,7 +87,8 @@ def load_model(
     Raises:
         ModelError: with what is wrong and what would be right.
     """
-    named = _path_or_name(spec)
+    named, batch = _path_or_name(spec), _batch(batch)
+    expect("dims", dims or {}, Mapping, "sizes by name")
     with step(f"opening {named}"):
         return open_model(named, batch, dims, roles=roles)
 
@@ -96,6 +97,10 @@ def _path_or_name(spec: str | PathLike[str]) -> str | Path:
     """Of a network; WrongArgument where it can be neither."""
     expect("spec", spec, (str, PathLike), NAMED_NETWORK)
     return spec if isinstance(spec, Path) else fspath(spec)
+
+
+def _batch(given: int | None) -> int | None:
+    return None if given is None else whole_number("batch", given)
 
 
 def load_family(
@@ -122,7 +127,7 @@ def load_family(
     named = _path_or_name(spec)
     with step(f"opening {named}"):
         return open_family(
-            named, batch,
+            named, _batch(batch),
             {name: size for name, size in sizes.items() if isinstance(size, int)},
             {name: span for name, span in sizes.items() if isinstance(span, SizeRange)},
             roles or {},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from operator import index
+from typing import Any, Self
 
 SHOWN = 20
 """Most findings listed in an error."""
@@ -61,6 +62,14 @@ def expect(argument: str, value: object, kinds: type | tuple[type, ...], wanted:
     if not isinstance(value, kinds):
         given = repr(value) if isinstance(value, str) else type(value).__name__
         raise WrongArgument(f"{argument}: expected {wanted}, not {given}")
+
+
+def whole_number(argument: str, value: Any) -> int:
+    """`value` as an int, of whatever library it is; WrongArgument where it is no whole number."""
+    try:
+        return index(value)
+    except TypeError:
+        raise WrongArgument(f"{argument}: expected a whole number, not {value!r}") from None
 
 
 class SeveralMistakes(UserError, ValueError):

@@ -63,6 +63,14 @@ class Verbs(click.Group):
             ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        """As any group; Ctrl-C is no bad result."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(import_module("archgen.cli.terminal").ExitCode.INTERRUPTED)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The overview, from `VERBS` alone so that `--help` imports no verb."""
         with formatter.section("Verbs"):

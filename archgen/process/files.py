@@ -20,7 +20,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryFile
+from shutil import copyfileobj
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
@@ -37,12 +38,19 @@ _SEAL = 32
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary path and moves the result to `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.stem}.{secrets.token_hex(6)}.part")
+    """Calls `write` with a temporary path and moves the result to `path`; links, devices and pipes
+    stay what they are, and the result is written through them."""
+    through = path.is_symlink() or (path.exists() and not path.is_file())
+    folder = Path(gettempdir()) if through else path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f"{path.stem}.{secrets.token_hex(6)}.part"
     try:
         write(temporary)
-        os.replace(temporary, path)
+        if through:
+            with temporary.open("rb") as made, path.open("wb") as target:
+                copyfileobj(made, target)
+        else:
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -252,7 +252,7 @@ MORE = (
     "host.bandwidth", "vector.lanes", "vector.wide_lanes", "engines.*.lanes",
     "engines.*.wide_lanes", "matrix.sustained", "engines.*.sustained",
     "memories.dram.read_efficiency", "memories.dram.write_efficiency", "copy.*.joins_runs",
-    "copy.*.broadcast", "copy.*.peer", "*.units", "matrix.rows",
+    "copy.*.broadcast", "copy.*.peer", "copy.*.from", "copy.*.to", "*.units", "matrix.rows",
     "matrix.cols", "matrix.depth", "engines.*.rows", "engines.*.cols", "engines.*.depth",
 )  # fmt: skip
 """Fields of which more never takes anything away, though what is there may take longer to fill."""

@@ -30,7 +30,7 @@ from archgen.schema.tree import attempted, guess, in_order, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
 from simmodel.arch.record import Arch
-from simmodel.errors import SeveralMistakes, expect
+from simmodel.errors import SeveralMistakes, expect, whole_number
 
 Pattern = Mapping[str, Any]
 """Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
@@ -123,7 +123,7 @@ def designed(
         expect("archs", arch, (str, PathLike, Arch, Variant), f"{NAMED_MACHINE}, or one as loaded")
     for model in models:
         expect("models", model, (str, PathLike, Workload), NAMED_NETWORK)
-    sampled = None if batches is None else _listed(batches)
+    sampled = None if batches is None else [whole_number("batches", n) for n in _listed(batches)]
     files, wrong = loaded_extensions(_listed(options.extensions))
     with active_extensions(files):
         machines, mistakes = _machines(archs)

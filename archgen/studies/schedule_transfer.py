@@ -30,6 +30,8 @@ from simmodel.arch.units import Bandwidth, Delay
 
 _SILENT = ("name", "description", "energy", "energy.*", "assumed", "assumed.*")
 """Fields that no cycle depends on."""
+_SHARED = "memories.shared"
+"""A field where there is none, else several."""
 
 Fields = dict[str, object]
 """The fields of a machine by their paths; bandwidths and delays in cycles."""
@@ -50,6 +52,9 @@ def fields_of(arch: Arch) -> Fields:
 
 def at_least(more: Fields, less: Fields) -> bool:
     """Whether a machine can do whatever another can, in no more time by its fields alone."""
+    if _SHARED in less and _SHARED not in more:  # beside all that there is
+        more = {name: value for name, value in more.items() if not name.startswith(f"{_SHARED}.")}
+        less = {name: value for name, value in less.items() if name != _SHARED}
     if more.keys() != less.keys():
         return False
     return all(_covers(name, more[name], less[name]) for name in more if more[name] != less[name])

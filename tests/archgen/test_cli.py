@@ -37,6 +37,17 @@ from compiler.passes import PassFailed
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
+def test_an_interrupt_is_no_bad_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 would say that a point failed."""
+
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("archgen.cli.main.Verbs.get_command", pressed)
+    assert (found := invoke("check", "soma-edge")).exit_code == 130
+    assert found.output == "interrupted\n"
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
     result = invoke(verb, "--help")

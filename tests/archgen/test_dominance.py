@@ -17,7 +17,6 @@ OTHER_HARDWARE = (
     "memories.accumulators", "memories.*.bank_width", "memories.*.mapping",
     "memories.*.alignment", "memories.*.level", "memories.dram.burst", "memories.flash.burst",
     "memories.dram.on_chip", "memories.dram.kind",
-    "copy.*.from", "copy.*.to",
     "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.widens", "copy.*.widens.*",
     "copy.*.broadcast", "copy.*.peer", "links.*",
     "front_end.instruction_bytes", "front_end.bundle", "front_end.sync", "encoding", "encoding.*",
@@ -57,6 +56,17 @@ def test_ports_are_more_where_all_others_are_among_them() -> None:
     )
     assert at_least(two, one) and at_least(two, apart)
     assert not at_least(one, two) and not at_least(one, apart)
+
+
+def test_a_shared_memory_and_the_ways_to_it_are_more() -> None:
+    shared = {"size": "1 MiB", "banks": 8, "bank_width": "64 B", "latency": "4 cycles"}
+    ways = dict.fromkeys(("copy.load.from", "copy.store.to"), ["dram", "shared"])
+    arch = load_arch("soma-edge")
+    with_it, without = (
+        fields_of(changed(arch, {"memories.shared": shared, **ways}) or arch),
+        fields_of(arch),
+    )
+    assert at_least(with_it, without) and not at_least(without, with_it)
 
 
 def test_more_of_one_thing_and_less_of_another_is_neither() -> None:

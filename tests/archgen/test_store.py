@@ -137,6 +137,21 @@ def test_what_killed_studies_left_is_removed_when_it_is_old(tmp_path: Path) -> N
     assert new.exists(), "somebody may be writing it"
 
 
+def test_links_and_pipes_stay_what_they_are_and_the_text_goes_through_them(tmp_path: Path) -> None:
+    link, target, pipe = (tmp_path / name for name in ("link", "target", "pipe"))
+    link.symlink_to(target)
+    files.write_text(link, "behind a link")
+    assert link.is_symlink() and target.read_text() == "behind a link"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    try:
+        files.write_text(pipe, "through a pipe")
+        assert pipe.is_fifo() and os.read(end, 99) == b"through a pipe"
+    finally:
+        os.close(end)
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "target", "pipe"}
+
+
 def test_outcomes_of_a_stored_study_leave_their_tables_on_disk(tmp_path: Path) -> None:
     model = small_model(tmp_path / "small.onnx")
     stored = study([ARCH], [model], out=tmp_path / "out", plots=False, tools=SLOW).outcomes[0]

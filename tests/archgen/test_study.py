@@ -369,6 +369,14 @@ def test_a_name_in_place_of_what_was_loaded_is_refused_with_how_to_load_it() -> 
         r"^model: expected .* load_model\(.*, not 'ascend": (
             lambda: api.compile_model(named, machine), lambda: api.states(named),
         ),
+        r"^program: expected .* compile_model\(.*, not 'ascend": (
+            lambda: api.simulate(named, machine), lambda: api.execute(named, {}, machine),
+            lambda: api.commands(named), lambda: api.write_assembly(named, "x.asm"),
+        ),
+        r"^batch(es)?: expected a whole number, not 'ascend": (
+            lambda: api.load_model("lstm_kws", batch=named),
+            lambda: api.study(FP16, "lstm_kws", batches=named),
+        ),
         r"^\w+: expected a file or the name of .*, not (dict|SourceModel)": (
             lambda: load_arch(wrong), lambda: api.load_model(wrong),
             lambda: api.study(wrong, "lstm_kws"), lambda: api.study(FP16, [cast(Any, net)]),
