@@ -43,7 +43,7 @@ from simmodel.arch.record import Arch
 from simmodel.isa import Await, Copy, Fill, Item
 from simmodel.isa.copy import joint_runs
 from simmodel.isa.region import Address, Operand
-from simmodel.program.substitute import fixed, operands_of
+from simmodel.program.substitute import fixed, map_operands, operands_of
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,16 @@ def _done_once(node: Node, turn: Mapping[str, int]) -> Node:
         bodies = (tuple([_done_once(each, turn) for each in s.body]) for s in node.segments)
         counts = (segment.count for segment in node.segments)
         return SegmentedLoop(node.variable, tuple(map(LoopSegment, counts, bodies)))
-    items = tuple([fixed(item, turn) for item in node.items])
+    items = tuple([map_operands(fixed(item, turn), _in_slot) for item in node.items])
     return replace(node, items=items, uses=tuple([_one_slot(use, items) for use in node.uses]))
+
+
+def _in_slot(operand: Operand) -> Operand:
+    """`operand` at the address of its slot, where no loop around turns it any more."""
+    address, ring = operand.address, operand.address.ring
+    if ring is None or ring.terms:
+        return operand
+    return replace(operand, address=Address(address.at({}), address.terms))
 
 
 def _one_slot(use: Use, items: Sequence[Item]) -> Use:

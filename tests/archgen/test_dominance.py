@@ -60,7 +60,7 @@ def test_ports_are_more_where_all_others_are_among_them() -> None:
 
 def test_a_shared_memory_and_the_ways_to_it_are_more() -> None:
     shared = {"size": "1 MiB", "banks": 8, "bank_width": "64 B", "latency": "4 cycles"}
-    ways = dict.fromkeys(("copy.load.from", "copy.store.to"), ["dram", "shared"])
+    ways = {key: ["dram", "shared"] for key in ("copy.load.from", "copy.store.to")}
     arch = load_arch("soma-edge")
     with_it, without = (
         fields_of(changed(arch, {"memories.shared": shared, **ways}) or arch),
