@@ -72,12 +72,9 @@ def _once(judge: Judge) -> Judge:
         host = arch.host_cycles(program.port_bytes)
         for known, machine, trace in runs:
             like = known()
-            if like is program and machine is arch:
-                return trace
-            if like is None or machine is not arch or arch.host_cycles(like.port_bytes) != host:
-                continue
-            if parts(like) == parts(program):
-                break
+            if like is not None and machine is arch and parts(like) == parts(program):
+                if arch.host_cycles(like.port_bytes) == host:
+                    break
         else:
             trace = judge(program, arch)
         runs.append((ref(program), arch, trace))  # the other one may be gone by the next time
