@@ -68,15 +68,12 @@ def _once(judge: Judge) -> Judge:
     parts = attrgetter("name", "cores", "tokens", "barriers", "origins", "registers")
 
     def run(program: Program, arch: Arch) -> Trace:
+        def told(of: Any) -> tuple[Any, ...]:
+            return (*parts(of), arch.host_cycles(of.port_bytes))
+
         runs[:] = [each for each in runs if each[0]() is not None]
-        host = arch.host_cycles(program.port_bytes)
-        for known, machine, trace in runs:
-            like = known()
-            if like is not None and machine is arch and parts(like) == parts(program):
-                if arch.host_cycles(like.port_bytes) == host:
-                    break
-        else:
-            trace = judge(program, arch)
+        same = (t for known, on, t in runs if on is arch and told(known()) == told(program))
+        trace = next(same, None) or judge(program, arch)
         runs.append((ref(program), arch, trace))  # the other one may be gone by the next time
         return trace
 
