@@ -68,11 +68,13 @@ def _once(judge: Judge) -> Judge:
     parts = attrgetter("name", "cores", "tokens", "barriers", "origins", "registers")
 
     def run(program: Program, arch: Arch) -> Trace:
-        def told(of: Any) -> tuple[Any, ...]:
+        def run_inputs(of: Any) -> tuple[Any, ...]:
             return (*parts(of), arch.host_cycles(of.port_bytes))
 
         runs[:] = [each for each in runs if each[0]() is not None]
-        same = (t for known, on, t in runs if on is arch and told(known()) == told(program))
+        same = (
+            t for known, on, t in runs if on is arch and run_inputs(known()) == run_inputs(program)
+        )
         trace = next(same, None) or judge(program, arch)
         runs.append((ref(program), arch, trace))  # the other one may be gone by the next time
         return trace
