@@ -8,7 +8,9 @@ traceback; an error of archgen's own ends as one line that names a file to repor
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -95,6 +97,7 @@ def main() -> None:
     single_threaded()
     collect_rarely()
     configure_messages()
+    atexit.register(gc.freeze)  # what is left ends with the process: looking at it takes seconds
     try:
         cli(prog_name="archgen")
     except Exception as mistake:

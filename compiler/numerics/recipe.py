@@ -8,7 +8,7 @@ the recipe alone, before anything is computed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -165,7 +165,13 @@ def read_within(recipe: VerificationPlan) -> dict[str, str]:
     named = {written for _, _, written in steps if written is not None}
     viewed = {graph.buffer_of(name) for _, read, _ in steps for name in read if name not in named}
     viewed &= {graph.buffer_of(name) for name in named}
-    painted = _marks(graph, viewed, 0)
+    last_step = {
+        graph.buffer_of(name): number
+        for number, (_, read, written) in enumerate(steps, 1)
+        for name in (*read, written)
+        if name is not None
+    }
+    painted = _Marks(graph, 0)
     makers: dict[str, dict[str, None]] = {}
     found: dict[str, str] = {}
     for number, (nodes, read, written) in enumerate(steps, 1):
@@ -182,6 +188,9 @@ def read_within(recipe: VerificationPlan) -> dict[str, str]:
             makers.setdefault(written, {}).update(dict.fromkeys(nodes))
             if graph.buffer_of(written) in viewed:
                 painted(written)[...] = number
+        for name in (*read, *filter(None, [written])):
+            if last_step[graph.buffer_of(name)] == number:
+                painted.drop(graph.buffer_of(name))
     return found
 
 
@@ -239,10 +248,23 @@ def last_used(recipe: VerificationPlan, copies: Mapping[str, Sequence[Nest]]) ->
     return found
 
 
-def _marks(graph: NestGraph, buffers: Iterable[str], nothing: int) -> Callable[[str], Array]:
-    """A number for each element of `buffers`, at first `nothing`, as the view of any tensor."""
-    flat = {name: np.full(graph.buffers[name], nothing, np.int32) for name in buffers}
-    return lambda name: view_of(graph.tensors[name], flat[graph.buffer_of(name)])
+class _Marks:
+    """A number for each element of buffers, at first `nothing`, as the view of any tensor. They
+    take memory as long as they are not dropped."""
+
+    def __init__(self, graph: NestGraph, nothing: int) -> None:
+        self._graph, self._nothing = graph, nothing
+        self._flat: dict[str, Array] = {}
+
+    def __call__(self, name: str) -> Array:
+        buffer = self._graph.buffer_of(name)
+        if buffer not in self._flat:
+            size = self._graph.buffers[buffer]
+            self._flat[buffer] = np.full(size, self._nothing, np.int32)
+        return view_of(self._graph.tensors[name], self._flat[buffer])
+
+    def drop(self, buffer: str) -> None:
+        self._flat.pop(buffer, None)
 
 
 def bypassed(recipe: VerificationPlan) -> set[str]:
@@ -267,7 +289,7 @@ def bypassed(recipe: VerificationPlan) -> set[str]:
         if converts and (read.tensor in again or readers[read.tensor] > 1):
             found.add(nest.tensor)
     buffers = {graph.buffer_of(name) for name in found}
-    marked = _marks(graph, buffers, 0)
+    marked = _Marks(graph, 0)
     for name in found:
         marked(name)[...] = 1
     named = (name for name, values in recipe.known.items() if values and name in graph.tensors)
@@ -289,25 +311,31 @@ def views_to_record(recipe: VerificationPlan, bypassed: Collection[str]) -> dict
         if name in graph.tensors and name not in graph.codes and name not in seen
     }
     open_buffers = {graph.buffer_of(n) for n in made if n not in node_of or n in bypassed}
-    open_buffers &= set(map(graph.buffer_of, views))  # marks take memory
+    open_buffers &= set(map(graph.buffer_of, views))
     places = {value.origin: value.node for values in recipe.known.values() for value in values}
     hosts = (stage.host for stage in recipe.stages if stage.host is not None)
     puts = {h.outputs[0]: places.get(h.origin, nobody) for h in hosts if isinstance(h.pick, Put)}
-    told, makers = (_marks(graph, open_buffers, nobody) for _ in range(2))
+    within: dict[str, tuple[list[int], list[str]]] = {n: ([], []) for n in open_buffers}
     for number, name in enumerate(made):
-        if graph.buffer_of(name) in open_buffers:
+        if (buffer := graph.buffer_of(name)) in within:
+            within[buffer][0].append(number)
+    for name in sorted(views, key=views.__getitem__):
+        if (buffer := graph.buffer_of(name)) in within and graph.tensors[name].elements:
+            within[buffer][1].append(name)
+    for numbers, names in within.values():
+        told, makers = (_Marks(graph, nobody) for _ in range(2))
+        for number in numbers:
+            name = made[number]
             makers(name)[...] = number
             told(name)[...] = nobody if name in bypassed else node_of.get(name, nobody)
-    for name in sorted(views, key=views.__getitem__):
-        if graph.buffer_of(name) not in open_buffers or not graph.tensors[name].elements:
-            continue
-        teller, last = told(name), makers(name).max()
-        mine = (teller == nobody) | (teller == node_of[name])
-        if last == nobody or not (mine.any() or name in bypassed):
-            continue
-        if node_of[name] < puts.get(made[last], nobody):
-            continue
-        seen[made[last]].append(name)
-        if name not in bypassed:
-            teller[mine] = node_of[name]
+        for name in names:
+            teller, last = told(name), makers(name).max()
+            mine = (teller == nobody) | (teller == node_of[name])
+            if last == nobody or not (mine.any() or name in bypassed):
+                continue
+            if node_of[name] < puts.get(made[last], nobody):
+                continue
+            seen[made[last]].append(name)
+            if name not in bypassed:
+                teller[mine] = node_of[name]
     return seen

@@ -67,6 +67,8 @@ class Autotuner:
         """Instructions in programs so far."""
         self._alone: int | None = None
         """Cycles of the only step, where there is one only: the run of the program says it."""
+        self._quickest: Program | None = None
+        """Of the only step; the network's, often the same, does not run while this is there."""
         self._others: dict[str, GroupCosts] = {}
 
     def tune(self, steps: Sequence[Step], added: Mapping[int, int]) -> tuple[Step, ...]:
@@ -114,7 +116,7 @@ class Autotuner:
     def _best_candidate(self, step: PlacedGroup, before: Fit | None) -> TuningCandidate | None:
         """The quickest way for the group of `step`; None where that is its own."""
         group, made = step.plan.schedule.group, step.plan.schedule
-        cycles = self._simulated_cycles(step) if self._alone is None else self._alone
+        cycles = self.run(self._program_of(step)) if self._alone is None else self._alone
         trials = [Trial(ESTIMATED, made.estimate.total, cycles)]
         short = self.costs.stages.tile.short_inputs
         least = cycles * charge_of(made, short)
@@ -132,23 +134,25 @@ class Autotuner:
                 continue
             seen.add(_identity(*fit))
             try:
-                cycles = self._simulated_cycles(PlacedGroup(*fit))
+                program = self._program_of(PlacedGroup(*fit))
             except DoesNotFit:  # too few tokens
                 continue
+            cycles = self.run(program)
             trials.append(Trial(way.what, way.schedule.estimate.total, cycles))
             weighed = cycles * charge_of(way.schedule, short)
             if weighed < least:
                 least, best = weighed, way
+                self._quickest = None if self._alone is None else program
         self.made[self._outline(step)] = tuple(trials)
         return best
 
-    def _simulated_cycles(self, step: PlacedGroup) -> int:
-        """Simulated, of a program of this step alone."""
+    def _program_of(self, step: PlacedGroup) -> Program:
+        """One of this step alone."""
         alone = replace(self.graph, steps=(), inputs=(), outputs=())
         search = ScheduleSearch(alone, (), self.costs)
         program = emit_program(ScheduledNetwork(search, (step,)), search.context).program
         self._spent += sum(1 for core in program.cores for _ in instructions(core))
-        return self.run(program)
+        return program
 
     def _fit(self, way: TuningCandidate, group: Group, before: Fit | None) -> Fit | None:
         """The group planned and placed; None where it does not fit so."""

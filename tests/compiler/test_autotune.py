@@ -197,6 +197,30 @@ def test_what_comes_to_the_same_instructions_is_ordered_and_run_once() -> None:
     for program, on, count in ((other, arch, 2), (made.program, arch.model_copy(), 3)):
         judge(program, on)
         assert len(runs) == count
+    # Where the host moves nothing a run does not know its inputs, and it outlives its program.
+    alone = replace(made.program, inputs=(), outputs=())
+    judge(alone, arch)
+    outputs = made.program.outputs
+    del made, again, program
+    judge(replace(alone), arch)
+    assert len(runs) == 3
+    dram = arch.memories.dram.model_copy(update={"on_chip": True})
+    near = changed(arch, "memories", dram=dram)
+    assert judge(alone, near) is not judge(replace(alone, outputs=outputs), near)
+
+
+def test_a_group_that_is_its_network_is_not_run_again() -> None:
+    net, ran = Net(quantized=True), list[object]()
+    x = net.op("MatMul", net.input(1, 512, 256), net.weight(256, 64))
+
+    def noted(program: Program, arch: Arch) -> Trace:
+        ran.append(program.cores)
+        return traced(program, arch)
+
+    options = CompileOptions("int8", stages=JUDGED)
+    found = best_program(Wanted(prepared(net.model(x), "one"), machine(cores=2), options), noted)
+    assert found.judged
+    assert all(one != other for one, other in combinations(ran, 2))
 
 
 def test_ways_share_layers_where_all_before_them_is_the_same(
