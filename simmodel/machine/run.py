@@ -255,7 +255,8 @@ def simulate(program: Program, arch: Arch, trace: bool = False, skip: bool = Tru
 
     Args:
         program: what to run; it should have passed the verifier.
-        arch: the machine.
+        arch: the machine; one that it was not compiled for times the same instructions, of which
+            `verify` says whether it can run them.
         trace: also keep every instruction's span, which costs next to nothing.
         skip: whether repetitions of a loop that are like earlier ones need no simulation; the
             result is the same.

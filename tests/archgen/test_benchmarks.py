@@ -21,7 +21,7 @@ from compiler.schedule.residency.shared_memory import ChooseHomes
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [
     "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates", "energy",
-    "fidelity", "fluid", "fuzz", "lengths", "levers", "outlook",
+    "fidelity", "fluid", "fuzz", "lengths", "levers", "outlook", "targets",
 ]  # fmt: skip
 TINY = "resnet18:image=32,width=0.25"
 
