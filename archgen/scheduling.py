@@ -245,10 +245,12 @@ class Choices(TypedDict, total=False):
 
 def choice(
     fusion: str = DEFAULT.fusion, halo: str = DEFAULT.halo, objective: str = DEFAULT.objective,
-    effort: int = DEFAULT.effort,
+    effort: int = DEFAULT.effort, **others: object,
 ) -> Scheduling:  # fmt: skip
-    """One combination; OptionError with every mistake."""
+    """One combination; OptionError with every mistake, and `others`, of which there are none."""
     found, mistakes = choices([fusion], [halo], [objective], [effort])
+    known = ("fusion", "halo", "objective", "effort")
+    mistakes += [f"{name}: there is no such choice{guess(name, known)}" for name in others]
     if mistakes:
         raise OptionError(mistakes)
     return found[0]

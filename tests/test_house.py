@@ -20,7 +20,7 @@ PACKAGES = ("archgen", "compiler", "simmodel")
 LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 600, 800, 60
 LAZY = "archgen/cli/main.py"
 BUDGET = {
-    "lines": 101_572, "files": 427, "thin files": 3, "lines of tests": 45_405,
+    "lines": 101_577, "files": 427, "thin files": 3, "lines of tests": 45_418,
     "types of one name": 1, "vague names": 0, "helpers of one name": 0,
 }  # fmt: skip
 """Figures that a change may lower. One that raises a figure says why in its commit (DESIGN 4.4)."""

@@ -60,12 +60,14 @@ def locate(name: str) -> tuple[Path, Mistake | None]:
     shipped = shipped_folder().glob(f"**/{glob.escape(name)}.yaml") if bare else iter(())
     if (found := next(shipped, None)) is not None:
         return found, None
-    at = FilePosition(name)
-    if os.path.isdir(path):
+    at = FilePosition(name or "''")
+    if name and os.path.isdir(path):
         hint = f"write {os.path.join(name, '*.yaml')!r} for all files in it"
         return path, Mistake(at, "", f"is a folder, not a file; {hint}")
-    if os.path.exists(path):
-        return path, Mistake(at, "", "is not a regular file")
+    if os.path.lexists(name):
+        return path, Mistake(
+            at, "", "is not a regular file" if path.exists() else "is a link that leads nowhere"
+        )
     if bare:
         near = trees.guess(name, shipped_names()) or "; shipped: " + ", ".join(shipped_names())
         return path, Mistake(at, "", f"no such file, and no shipped architecture{near}")

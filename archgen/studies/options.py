@@ -100,7 +100,7 @@ def with_fields(given: Mapping[str, Any], *records: Any) -> Iterator[Any]:
     """The records with the fields of `given` in their places. Raises TypeError for a field that
     none of them has."""
     names = [{field.name for field in fields(record)} for record in records]
-    known = set().union(*names)
+    known = {"batches"}.union(*names)
     for name in given:
         if name not in known:
             raise TypeError(f"unexpected keyword argument {name!r}{guess(name, sorted(known))}")

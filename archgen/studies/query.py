@@ -166,7 +166,7 @@ def compared_results(frame: Frame, names: Sequence[str]) -> Frame:
     like = estimated.comparable(frame)
     rows = like if {*names} <= {*like} else estimated.simulated(frame)
     good = [estimated.has_figures(row) and not is_wrong(row) for row in records(rows)]
-    return rows[good].dropna(subset=names)
+    return rows.loc[good].dropna(subset=names)
 
 
 def study_text(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:

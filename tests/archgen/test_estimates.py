@@ -144,6 +144,8 @@ def test_a_refusal_stays_one() -> None:
     assert found["status"] == "does_not_fit" and run_figures(found) is None
     assert found["latency_ms"] != found["latency_ms"]
     assert study.best()["arch"].tolist() == ["edge128"]
+    nothing = study.filter("arch=edge1")
+    assert nothing.best().empty and nothing.pareto().empty, "and no KeyError"
 
 
 def test_choosing_goes_by_estimates_and_shows_what_there_is() -> None:

@@ -245,6 +245,8 @@ def test_choices_combine() -> None:
         choice("x", "auto", "latency", 9)
     with pytest.raises(OptionError, match=r"^effort '0': expected the number 0, got text$"):
         choice(effort="0")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"^efort: there is no such choice; did you mean 'ef"):
+        choice(efort=0)
     assert choices([], ["auto"]) == ([], ["no fusion given"])
 
 

@@ -377,6 +377,12 @@ def test_every_line_that_cannot_be_read_is_told() -> None:
     ]
 
 
+def test_a_file_that_is_no_tree_is_told_once() -> None:
+    with pytest.raises(TreeError) as told:
+        parse_tree("import sys\nprint(sys.argv)\n")
+    assert told.value.mistakes == ["line 1: a tree begins with 'tree NETWORK'"]
+
+
 def told(text: str, arch: Arch = ROOMY) -> list[str]:
     """What is wrong with a tree."""
     with pytest.raises(TreeError) as found:

@@ -66,3 +66,6 @@ def test_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "edge.yaml").write_text("name: edge\n")
     with pytest.raises(ArchError, match=r"no such file; did you mean '.*edge\.yaml'\?"):
         load_arch(tmp_path / "egde.yaml")
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(ArchError, match=r"loop\.yaml: is a link that leads nowhere"):
+        load_arch(tmp_path / "loop.yaml")

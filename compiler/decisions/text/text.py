@@ -157,7 +157,8 @@ class _TreeParser:
     def finished(self) -> Tree:
         """What was read; TreeError where something could not be."""
         if self.network is None:
-            self.mistakes.insert(0, "line 1: a tree begins with 'tree NETWORK'")
+            others = self.mistakes if self.steps else []  # else it is something else altogether
+            self.mistakes = ["line 1: a tree begins with 'tree NETWORK'", *others]
         steps = [step for step in self.steps if isinstance(step, ScheduleStep)]
         self.mistakes += [
             f"line {step.line}: this step has no layer" for step in steps if not step.layers
